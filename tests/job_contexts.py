@@ -11,6 +11,7 @@ from bot.github.client import GitHub
 from bot.github.types import RunFacts, Snapshot
 from bot.jobs.access import AccessChecks, PhaseReader, ThreadSnapshot
 from bot.jobs.context import JobContext, JobServices, new_state
+from bot.permissions.levels import Conventions
 from bot.queue.memory import InMemoryEngine
 from bot.queue.protocols import Ledger
 from tests.builders import REPO, thread_facts
@@ -39,6 +40,9 @@ def context_of(
     ledger: object = None,
 ) -> JobContext:
     """The context of a job; what it asks of anything that is not given is an error."""
+    services = SimpleNamespace() if services is None else services
+    if isinstance(services, SimpleNamespace) and not hasattr(services, "conventions"):
+        services.conventions = Conventions()
     return JobContext(
         job=job,
         services=cast("JobServices", services),

@@ -286,7 +286,8 @@ async def report_problems(
 
 
 async def _comment_problems(settings: ActionSettings, job: Job, problems: str, redactor: Redactor) -> None:
-    if job.lane == "event" or job.is_from_event or job.thread.kind == "branch" or settings.run_attempt > 1:
+    is_automatic = job.lane == "event" or job.is_from_event or job.thread.kind == "branch"
+    if is_automatic or settings.run_attempt > 1 or settings.inputs.comment == "never":
         return
     async with GitHub.for_token(
         settings.token.get_secret_value(), settings.api_url, redact=redactor.redact, ca_file=settings.agent.ca_file

@@ -348,13 +348,18 @@ def recipe_path(name: str) -> str:
     return f"{RECIPE_DIR}/{name}.md"
 
 
+CommentMode = Literal["always", "on-change", "never"]
+"""When a job writes comments of its own in its thread."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeBounds:
-    """Restrictions of a recipe on its job's permissions."""
+    """Restrictions of a recipe on its job."""
 
     name: str
     level: Literal["read-only", "ask", "auto"] | None = None
     tools: tuple[str, ...] | None = None
+    comment: CommentMode | None = None
 
 
 # git-check-ref-format(1), without a leading dash. No shell parses these names: they are whole arguments of git after

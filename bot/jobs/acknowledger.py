@@ -104,7 +104,7 @@ async def react_to_command(context: JobContext) -> AccessCheck | None:
 async def post_queued_comment(context: JobContext, access: AccessCheck) -> None:
     """Post the comment of a permitted job, unless many writes wait."""
     state = context.state
-    if context.github.waiting_writes > _SHORT_LINE:
+    if state.comment.is_quiet or context.github.waiting_writes > _SHORT_LINE:
         return
     await restore_start(context)
     if not isinstance(await decide_early(context, fetch_snapshot(context.job, access)), Grant):

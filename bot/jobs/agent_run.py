@@ -36,7 +36,7 @@ from agent_runtime import (
     exact_patterns,
     is_covered,
 )
-from bot.domain.commands import Edit
+from bot.domain.commands import Edit, Review
 from bot.domain.errors import QueueError, StorageError
 from bot.git.agent_repository import Refs
 from bot.git.change import Change
@@ -59,8 +59,9 @@ from bot.jobs.storage import open_session
 from bot.permissions.levels import SIGNED_ONLY, describe_network, narrow_network
 from bot.prompt.brief import Brief, brief_for
 from bot.publishing.checks import Check, Rerun, find_reproduction, is_unrelated
-from bot.publishing.markdown import fence, one_line
+from bot.publishing.markdown import one_line
 from bot.publishing.outcome import JobOutcome, Waiting
+from bot.publishing.review import list_output
 from bot.publishing.screening import deny_unshowable_calls
 from bot.publishing.status_view import Activity, DeniedCall, Progress
 from bot.queue.protocols import JobRecords
@@ -319,7 +320,9 @@ async def _finish(context: JobContext, assignment: Assignment, tree: Tree, run: 
     if isinstance(parked, Waiting):
         state.keeps_files = True
         return parked
-    run = fence_json(parked)
+    run = parked
+    if parked.output_json and parked.summary and not isinstance(assignment.command, Review):
+        run = replace(parked, summary=await asyncio.to_thread(list_output, parked.summary, parked.output_json))
     if run.pending is not None and context.can_ask:
         until = time.time() + context.services.bounds.approval_seconds
         request = waiting.build_request(run.pending, assignment.grant, until=until)
@@ -546,13 +549,6 @@ def _allowing_setting(
     if lowering := next((name for name in assignment.snapshot.labels if names.level_of(name) == "ask"), ""):
         return "label-off", lowering
     return "level", "auto"
-
-
-def fence_json(outcome: Outcome) -> Outcome:
-    """Fence a summary that is only JSON."""
-    if not outcome.output_json or not outcome.summary or "```" in outcome.summary:
-        return outcome
-    return replace(outcome, summary=fence(outcome.summary, "json"))
 
 
 RERUN_SECONDS = 600.0

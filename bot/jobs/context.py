@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 from agent_runtime import AsyncRuntime, Event, Network, Policy, Session, SessionError
 from bot.domain.access import Bounds
+from bot.domain.commands import CommentMode
 from bot.domain.errors import QueueError
 from bot.domain.job import Job
 from bot.git.tree import Tree
@@ -269,7 +270,11 @@ class JobContext:
     @property
     def can_ask(self) -> bool:
         """Whether a user can answer the run, now or later."""
-        return self.services.can_wait and self.job.thread.has_comments
+        return self.services.can_wait and self.job.thread.has_comments and self.comment_mode != "never"
+
+    @property
+    def comment_mode(self) -> CommentMode:
+        return comment_mode_of(self.job, self.services)
 
     @property
     def patch_note(self) -> str:
@@ -284,7 +289,14 @@ class JobContext:
             self,
             job=job,
             marker=marker,
-            state=new_state(self.github, self.queue, job, marker=marker, run_url=self.services.run_url),
+            state=new_state(
+                self.github,
+                self.queue,
+                job,
+                marker=marker,
+                run_url=self.services.run_url,
+                is_quiet=self.comment_mode != "always",
+            ),
         )
 
     def record_of(self, job: Job) -> StoredRecord:
@@ -293,7 +305,7 @@ class JobContext:
     async def react(self, content: Reaction) -> bool:
         """React to the command; return True if the reaction exists or there is no comment. A failure is only logged."""
         origin = self.job.origin
-        if origin.kind not in {"comment", "review_comment", "description"}:
+        if self.comment_mode == "never" or origin.kind not in {"comment", "review_comment", "description"}:
             return True
         try:
             await self.github.comments.react(self.job.repo.full_name, self.reply_target, origin.id, content)
@@ -368,12 +380,27 @@ class JobContextFactory:
                 ledger=self.ledger,
                 access_checks=self.access_checks,
                 marker=marker,
-                state=new_state(github, self.queue, job, marker=marker, run_url=self.services.run_url),
+                state=new_state(
+                    github,
+                    self.queue,
+                    job,
+                    marker=marker,
+                    run_url=self.services.run_url,
+                    is_quiet=comment_mode_of(job, self.services) != "always",
+                ),
             )
             with context.state.phases:
                 yield context
 
 
-def new_state(github: GitHub, queue: JobEngine, job: Job, *, marker: str, run_url: str = "") -> RunState:
+def comment_mode_of(job: Job, services: JobServices) -> CommentMode:
+    of_recipe = job.recipe.comment if job.recipe is not None else None
+    return services.conventions.comment or of_recipe or "always"
+
+
+def new_state(
+    github: GitHub, queue: JobEngine, job: Job, *, marker: str, run_url: str = "", is_quiet: bool = False
+) -> RunState:
     record = StoredRecord(queue, job.id)
-    return RunState(record=record, comment=StatusComment(github, record.comment, job, marker=marker), run_url=run_url)
+    comment = StatusComment(github, record.comment, job, marker=marker, is_quiet=is_quiet)
+    return RunState(record=record, comment=comment, run_url=run_url)

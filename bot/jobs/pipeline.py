@@ -171,6 +171,7 @@ class Worker:
         try:
             if await restore_check(context) is not None and state.check is not None:
                 await state.check.show(view)
+            state.comment.is_quiet = state.comment.is_quiet and outcome.pending is None
             await state.comment.show(view)
             if state.comment.edited_at:
                 await waiting.record_shown(state.record, at=state.comment.edited_at)

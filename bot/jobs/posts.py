@@ -37,20 +37,32 @@ class StatusComment:
     """The comment of one job, found by its stored id or its signed marker.
 
     Attributes:
+        is_quiet: whether `show` creates no comment.
         edited_at: time of the last edit by GitHub's clock (ISO 8601, UTC), or empty.
     """
 
-    def __init__(self, github: GitHub, record: RecordPart[CommentRecord], job: Job, *, marker: str) -> None:
+    def __init__(
+        self,
+        github: GitHub,
+        record: RecordPart[CommentRecord],
+        job: Job,
+        *,
+        marker: str,
+        is_quiet: bool = False,
+    ) -> None:
         self._github = github
         self._record = record
         self._job = job
         self.marker = marker
+        self.is_quiet = is_quiet
         self._target = reply_target(job)
         self._id: int | None = None
         self._body = ""
         self.edited_at = ""
 
     async def show(self, view: StatusView) -> None:
+        if self.is_quiet and not (await self._record.read()).requests:
+            return
         # Making a hostile text harmless may take a second.
         await self.put(await asyncio.to_thread(render_status, view))
 

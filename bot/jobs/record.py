@@ -136,6 +136,7 @@ class RecordedEnding:
     Attributes:
         check: None for none, or if another version wrote it.
         proven: whether the user's access is known; otherwise it is checked before posting.
+        is_quiet: whether it creates no comment.
     """
 
     state: JobState
@@ -143,6 +144,7 @@ class RecordedEnding:
     check: Annotated[CheckDraft | None, WrapValidator(_validate_or_none)] = None
     proven: bool = True
     notice: str = ""
+    is_quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,8 +47,11 @@ async def render_report(context: JobContext, outcome: JobOutcome) -> RecordedEnd
         state.check is None or not state.check.is_refused
     ):
         draft = await asyncio.to_thread(render_check, view, job=job, head_sha=head_sha)
-    notice = notice_text(view, state.notify)
-    return RecordedEnding(state=outcome.state, body=body, check=draft, proven=is_proven, notice=notice)
+    is_quiet = context.comment_mode == "on-change" and not outcome.is_news
+    notice = "" if is_quiet else notice_text(view, state.notify)
+    return RecordedEnding(
+        state=outcome.state, body=body, check=draft, proven=is_proven, notice=notice, is_quiet=is_quiet
+    )
 
 
 async def report_outcome(context: JobContext, outcome: JobOutcome) -> float | None:
@@ -96,8 +99,9 @@ async def post_ending(context: JobContext, *, log_level: int = logging.WARNING) 
             access = await check_access(context.github, job, bounds=context.services.bounds)
             if not access.may_command:
                 return None
-        await comment.put(ending.body)
-        await notify(context, ending.state.value, ending.notice)
+        if stored.comment.requests or not (ending.is_quiet or context.comment_mode == "never"):
+            await comment.put(ending.body)
+            await notify(context, ending.state.value, ending.notice)
         comments = [extra_comment(context, name) for name in (await record.read()).parts]
         may_duplicate = any([await posted.fold_late() for posted in (comment, *comments)])
     except GitHubError as error:

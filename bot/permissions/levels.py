@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from agent_runtime import Network, Policy, Rule, RunLimits
 from bot.domain.access import Bounds, Level, Role, Tally, ThreadLabel, can_command, is_workflow_command, text_binding
-from bot.domain.commands import Command, Describe, RecipeBounds, recipe_path
+from bot.domain.commands import Command, CommentMode, Describe, RecipeBounds, recipe_path
 from bot.domain.job import Job
 from bot.github.types import RepoFacts
 from bot.permissions.repo_config import PATH, RepoConfig
@@ -352,3 +352,4 @@ class Conventions:
     working_directory: str = ""
     base: str = ""
     output_schema: Mapping[str, Any] | str | None = None
+    comment: CommentMode | None = None

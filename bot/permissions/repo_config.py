@@ -31,6 +31,7 @@ from agent_runtime import Network, Rule, SettingsError, read_settings, schema_of
 from bot.domain.access import Level
 from bot.domain.commands import (
     Ask,
+    CommentMode,
     Fix,
     Options,
     RecipeBounds,
@@ -505,6 +506,9 @@ class RecipeKeys(_Model):
     """The maximum cost of a run in US dollars."""
     max_steps: Steps | None = None
     """The maximum number of steps in a run."""
+    comment: CommentMode | None = None
+    """What the thread is told: `always`; `on-change`, a comment only if something was published, or the job failed or
+    waits for a person; `never`, no comment and no reaction. By default `always`."""
 
     @model_validator(mode="after")
     def _check_level(self) -> Self:
@@ -514,7 +518,10 @@ class RecipeKeys(_Model):
         if only_reads and self.tools and _ACTING_TOOLS.issuperset(self.tools):
             raise ValueError("`tools` has none that reads, and this recipe only reads; add one, or write `level: ask`")
         if self.publish == "none" and (self.on.comment or self.on.label):
-            raise ValueError("`publish: none` is for `schedule` and `workflow_run`; in a thread, write `comment`")
+            remedy = "in a thread, write `publish: comment`, and `comment: never` if nothing is to be said there"
+            raise ValueError(f"`publish: none` is for `schedule` and `workflow_run`; {remedy}")
+        if self.publish == "comment" and self.comment == "never" and (self.on.schedule or self.on.workflow_run):
+            raise ValueError("`comment: never` leaves nothing of a report without a thread; write `publish: none`")
         return self
 
 
@@ -535,7 +542,7 @@ class Recipe(RecipeKeys):
     @property
     def bounds(self) -> RecipeBounds:
         """Restrictions of the job's permissions."""
-        return RecipeBounds(name=self.name, level=self.level, tools=self.tools)
+        return RecipeBounds(name=self.name, level=self.level, tools=self.tools, comment=self.comment)
 
     def command(self, words: str = "", options: Options | None = None) -> Fix | Test | Ask:
         """Return the agent's command. The user's options lower the recipe's bounds or choose another model."""

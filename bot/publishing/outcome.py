@@ -129,6 +129,11 @@ class _Outcome:
     leftovers: str = ""
 
     @property
+    def is_news(self) -> bool:
+        """Whether something changed, was published or failed, or a person is needed."""
+        return True
+
+    @property
     def cause(self) -> str:
         """The reason in the queue and in a workflow: of the outcome, or of what a job without a run withheld."""
         withheld = self.published.withheld if self.run is None else None
@@ -141,6 +146,12 @@ class Finished(_Outcome):
 
     state: ClassVar[JobState] = JobState.DONE
     verdict: Verdict | None = None
+
+    @property
+    @override
+    def is_news(self) -> bool:
+        is_red = self.verdict in {Verdict.RED, Verdict.SETUP_FAILED}
+        return bool(self.reply or self.files or is_red) or self.published != Published()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

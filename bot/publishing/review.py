@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from types import MappingProxyType
 from typing import cast
 
@@ -151,6 +152,30 @@ def comment_key(path: str, body: str) -> tuple[str, str]:
 
 def extract_prose(completion: str) -> str:
     return _split_completion(completion)[0].strip()
+
+
+_MAX_LINES, _MAX_DEPTH, _VALUE_CHARS = 40, 4, 300
+
+
+def list_output(completion: str, output_json: str) -> str:
+    """Return a completion with a list in place of its JSON, for people."""
+    prose = "" if completion.lstrip()[:1] in {"{", "[", '"'} else extract_prose(completion)
+    lines = list(islice(_list_value(json.loads(output_json)), _MAX_LINES + 1))
+    rest = ["- … (the output `structured-output` has the rest)"] if len(lines) > _MAX_LINES else []
+    return "\n\n".join(filter(None, (prose, "\n".join([*lines[:_MAX_LINES], *rest]))))
+
+
+def _list_value(value: object, depth: int = 0) -> Iterator[str]:
+    entries = value if isinstance(value, list) else [value]
+    pairs = value.items() if isinstance(value, dict) else [("", entry) for entry in entries]
+    for name, entry in pairs:
+        label = f"{'  ' * depth}- {code(one_line(name, _VALUE_CHARS))}:" if name else f"{'  ' * depth}-"
+        if isinstance(entry, dict | list) and entry:
+            yield label
+            yield from _list_value(entry, depth + 1) if depth < _MAX_DEPTH else ()
+        else:
+            shown = one_line(entry, _VALUE_CHARS) if isinstance(entry, str) else code(json.dumps(entry))
+            yield f"{label} {shown}"
 
 
 def _split_completion(completion: str) -> tuple[str, str | None]:

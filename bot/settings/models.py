@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails
 
 from agent_runtime import CATALOG, ContainerSettings, Network, RunLimits, SandboxLimits
 from bot.domain.access import Bounds, Caps, Level, TrustedBots
-from bot.domain.commands import DEFAULT_TRIGGER
+from bot.domain.commands import DEFAULT_TRIGGER, CommentMode
 from bot.domain.errors import InputProblem
 from bot.permissions.levels import BRANCH_PREFIX, Conventions
 from bot.permissions.repo_config import PATH, BareVerb, Label, parse_branch_prefix
@@ -404,6 +404,11 @@ class ActionInputs:
     output_schema: Annotated[parsing.Schema | None, Spec(".github/triage.schema.json")] = None
     """A JSON schema for the run's result, or the path of one on the base branch; see the output `structured-output`."""
 
+    comment: Annotated[CommentMode | None, parsing.Lower, Spec("on-change")] = None
+    """What the thread is told: `always`; `on-change`, a comment only if something was published, or the job failed or
+    waits for a person; `never`, no comment and no reaction, so that nobody can be asked. The summary and the outputs
+    have everything; commits, pull requests and reviews are published. By default that of the recipe, else `always`."""
+
     @property
     def conventions(self) -> Conventions:
         """Conventions for all jobs of the run."""
@@ -412,6 +417,7 @@ class ActionInputs:
             working_directory=self.working_directory or "",
             base=self.base or "",
             output_schema=self.output_schema,
+            comment=self.comment,
         )
 
 

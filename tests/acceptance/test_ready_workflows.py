@@ -180,3 +180,4 @@ async def test_the_triage_branches_on_the_answer(runner: Runner, kind: str, labe
     run = await runner.run("triage", "issues", f"````completion\n```json\n{answer}\n```\n````\n")
     assert run.succeeded, run.log[-6000:]
     assert runner.hub.issue(runner.repo, issue.number).labels == labels
+    assert runner.hub.comments(runner.repo, issue.number) == []

@@ -365,7 +365,8 @@ async def test_a_workflow_branches_on_the_result(workflows: Workflows, schema: s
         "question": "needs-answer",
     }
     assert labels[json.loads(result)["kind"]] == "needs-fix"
-    assert '```json\n{"kind": "bug"}\n```' in run.summary
+    assert "- `kind`: bug" in run.summary
+    assert not any('"kind"' in comment.body for comment in workflows.hub.comments(workflows.repo, 1))
 
 
 async def test_a_result_that_never_fits_fails_the_step_with_the_reason(workflows: Workflows) -> None:

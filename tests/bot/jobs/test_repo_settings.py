@@ -9,14 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from agent_runtime import Outcome, Status
 from bot.domain.commands import recipe_path
 from bot.domain.errors import WrongInputError
 from bot.git.mirror import Blob, Source
 from bot.github.client import GitHub
 from bot.github.types import FileTooLargeError, FolderFile
 from bot.jobs.access import PhaseReader
-from bot.jobs.agent_run import fence_json
 from bot.jobs.repo_settings import decode_config, default_settings, find_recipe, find_recipes, load_output_schema
 from bot.permissions.levels import Conventions
 from bot.permissions.repo_config import PATH, RecipeError, RepoConfig, fallback_config
@@ -89,23 +87,6 @@ async def test_a_schema_is_the_inputs_own_or_the_base_branchs() -> None:
 async def test_what_is_no_schema_is_an_error_that_names_the_file(content: bytes | None) -> None:
     with pytest.raises(WrongInputError, match=SCHEMA_PATH):
         await _schema(SCHEMA_PATH, content)
-
-
-@pytest.mark.parametrize(
-    ("output_json", "summary", "block"),
-    [
-        ('{"a":1}', '{"a": 1}', '```json\n{"a": 1}\n```'),
-        ('{"a":1}', 'It is:\n```json\n{"a": 1}\n```', 'It is:\n```json\n{"a": 1}\n```'),
-        ("", "Words.", "Words."),
-        ('{"a":1}', None, None),
-    ],
-    ids=["nothing but JSON", "a block already", "words", "nothing"],
-)
-def test_a_result_that_is_nothing_but_json_is_shown_as_a_block(
-    output_json: str, summary: str | None, block: str | None
-) -> None:
-    outcome = Outcome(status=Status.FINISHED, summary=summary, output_json=output_json)
-    assert fence_json(outcome).summary == block
 
 
 def test_a_configuration_that_another_version_stored_is_fetched_anew() -> None:

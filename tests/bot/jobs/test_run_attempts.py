@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -144,10 +145,10 @@ async def test_a_late_report_outlasts_what_is_wrong_with_its_record(
 ) -> None:
     post_ending, errors = reports.post_ending, [error]
 
-    async def fail_once(context: JobContext) -> float | None:
+    async def fail_once(context: JobContext, *, log_level: int = logging.WARNING) -> float | None:
         if errors:
             raise errors.pop()
-        return await post_ending(context)
+        return await post_ending(context, log_level=log_level)
 
     async with open_seam(tmp_path, FIX) as stage:
         issue = stage.issue()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import pytest
+
 from bot.domain.commands import RecipeDue
 from bot.domain.job import Actor, Job, JobState, Origin, Repo, Thread
 from tests.fakes.agent import reply
@@ -221,3 +223,23 @@ async def test_a_recipe_follows_only_its_workflow_that_failed_on_the_default_bra
         assert issue.title == "Codepilot recipe: after-ci"
         [comment] = stage.bot_comments(issue.number)
         assert "A flaky test." in comment
+
+
+@pytest.mark.parametrize("mode", ["always", "on-change", "never"])
+async def test_a_recipe_says_in_the_thread_what_its_file_lets_it_say(tmp_path: Path, mode: str) -> None:
+    files = RECIPES | {
+        ".github/codepilot/triage.md": TRIAGE.replace("tools:", f"comment: {mode}\ntools:"),
+        ".github/codepilot/tidy.md": TIDY.replace("level:", f"comment: {mode}\nlevel:"),
+    }
+    async with open_seam(tmp_path, TRIAGED, FIX, files=files, acknowledges=True) as stage:
+        issue = stage.issue()
+        end = await run(stage, issue.number, "triage")
+        assert end.state is JobState.DONE, end
+        assert len(stage.bot_comments(issue.number)) == (mode == "always")
+        assert "It is about `calc.py`." in (stage.check_of(end.job_id).summary or "")
+        end = await run(stage, issue.number, "tidy")
+        assert end.state is JobState.DONE, end
+        assert len(stage.pulls()) == 1
+        assert len(stage.bot_comments(issue.number)) == {"always": 2, "on-change": 1, "never": 0}[mode]
+        reacted = [content for comment in issue.comments for _, content in comment.reactions]
+        assert ("eyes" in reacted) is (mode != "never")

@@ -259,3 +259,64 @@ async def test_a_label_counts_in_a_workflow_if_a_person_with_write_access_set_it
         assert f"permission: `{level}`" in "\n".join(bodies(stage, thread.number))
         assert ("helper, who set it, has no write access here" in run.summary) is (setter == "helper")
         assert thread.labels == ["codepilot:auto"]
+
+
+MODES = ("always", "on-change", "never")
+SCHEMA = {"CODEPILOT_OUTPUT_SCHEMA": '{"type": "object", "required": ["kind"]}'}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_answer_is_posted_only_where_the_thread_is_always_told(tmp_path: Path, mode: str) -> None:
+    async with open_seam(tmp_path, [reply(completion='{"kind": "bug"}')]) as stage:
+        issue = stage.issue()
+        prompt = {"CODEPILOT_PROMPT": "Classify this issue.", "CODEPILOT_COMMAND": "ask"}
+        run = await run_step(stage, "issues", **prompt, **SCHEMA, CODEPILOT_COMMENT=mode)
+        assert run.ended is JobState.DONE, run.summary
+        said = bodies(stage, issue.number)
+        assert len(said) == (mode == "always")
+        assert stage.hub.calls.count("comments.create") == (mode == "always")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_change_is_reported_unless_the_thread_is_never_told(tmp_path: Path, mode: str) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        run = await run_step(stage, "issue_comment", CODEPILOT_COMMENT=mode)
+        assert run.ended is JobState.DONE, run.summary
+        assert COMPLETION in run.summary
+        assert len(stage.pulls()) == 1
+        [_, *said] = bodies(stage, issue.number)
+        assert len(said) == (mode != "never")
+        assert [content for _, content in command.reactions] == ([] if mode == "never" else ["eyes"])
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_failure_is_reported_unless_the_thread_is_never_told(tmp_path: Path, mode: str) -> None:
+    async with open_seam(tmp_path, DIAGNOSIS) as stage:
+        stage.hub.workflow_app.permissions |= {"contents": "read"}
+        issue = stage.issue()
+        stage.say(issue.number, "/codepilot fix")
+        run = await run_step(stage, "issue_comment", CODEPILOT_COMMENT=mode)
+        assert run.ended is JobState.FAILED
+        assert "The token lacks `contents: write`" in run.summary
+        assert len(bodies(stage, issue.number)) == 1 + (mode != "never")
+
+
+async def test_nobody_is_asked_where_the_thread_is_never_told(tmp_path: Path) -> None:
+    denied = [reply(write("calc.py", FIXED_CALC), execute("sh check.sh > log"), completion=COMPLETION)]
+    async with open_seam(tmp_path, denied) as stage:
+        issue = stage.issue()
+        stage.say(issue.number, "/codepilot fix")
+        run = await run_step(stage, "issue_comment", **WAITING, CODEPILOT_COMMENT="never")
+        assert run.ended is not JobState.WAITING, run.summary
+        assert len(bodies(stage, issue.number)) == 1
+
+
+async def test_a_request_is_shown_where_the_thread_is_told_of_changes(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, [ASK]) as stage:
+        issue = stage.issue()
+        stage.say(issue.number, "/codepilot fix")
+        run = await run_step(stage, "issue_comment", **WAITING, CODEPILOT_COMMENT="on-change")
+        assert run.ended is JobState.WAITING, run.summary
+        assert any("/codepilot approve" in body for body in bodies(stage, issue.number))

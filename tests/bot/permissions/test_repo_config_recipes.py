@@ -111,6 +111,8 @@ def test_the_word_comment_is_enough_to_start_a_recipe_by_a_comment() -> None:
         ("---\non: comment\npublish: pull-request\nlevel: read-only\n---\nx", "`level: read-only` cannot change files"),
         ("---\non: comment\ntools: [execute]\n---\nx", "`tools` has none that reads, and this recipe only reads"),
         ("---\non: comment\npublish: none\n---\nx", "`publish: none` is for `schedule` and `workflow_run`"),
+        ("---\non: {schedule: '0 4 * * 1'}\ncomment: never\n---\nx", "write `publish: none`"),
+        ("---\non: comment\ncomment: sometimes\n---\nx", "comment"),
         ("---\non: {workflow_run: {workflows: []}}\n---\nx", "`on.workflow_run.workflows`: must not be empty"),
         ("---\non: comment\n---\n" + "x" * MAX_RECIPE_BYTES, "the limit is 16,000"),
         ("---\n" * MAX_RECIPE_BYTES, "the limit is 16,000"),

@@ -15,7 +15,7 @@ from bot.domain.difference import DiffLines, Side, parse_patch
 from bot.github.types import ReviewDraft, ReviewNote
 from bot.prompt.reading import Unread
 from bot.publishing.markdown import Allowlist, is_harmless
-from bot.publishing.review import _ParsedComment, extract_prose, parse_review
+from bot.publishing.review import _ParsedComment, extract_prose, list_output, parse_review
 from tests.github_page import live_in
 from tests.origin import git
 
@@ -246,3 +246,26 @@ def test_no_suggestion_leaves_its_block(lines: list[str]) -> None:
 
 def test_the_prose_excludes_the_block_for_each_line_ending() -> None:
     assert extract_prose("10 %\r100 %\n\n```json\r\n[]\r\n```\nAll read.\n") == "10 %\n100 %\n\nAll read."
+
+
+@pytest.mark.parametrize(
+    ("completion", "value", "shown"),
+    [
+        ('{"kind": "bug", "sure": true}', {"kind": "bug", "sure": True}, "- `kind`: bug\n- `sure`: `true`"),
+        ("It is:\n\n```json\n[1, 2]\n```\n", [1, 2], "It is:\n\n- `1`\n- `2`"),
+        ("[]", {"files": [{"path": "a.py"}], "none": []}, "- `files`:\n  -\n    - `path`: a.py\n- `none`: `[]`"),
+        ('"word"', "word", "- word"),
+    ],
+    ids=["an object", "a block below prose", "nested", "a text"],
+)
+def test_the_json_of_a_completion_becomes_a_list_for_people(completion: str, value: object, shown: str) -> None:
+    assert list_output(completion, json.dumps(value)) == shown
+
+
+def test_the_list_of_a_large_value_is_cut() -> None:
+    deep: object = []
+    for _ in range(90):
+        deep = [deep, "x" * 1_000]
+    shown = list_output("{", json.dumps({str(number): deep for number in range(200)}))
+    assert shown.endswith("\n- … (the output `structured-output` has the rest)")
+    assert len(shown) < 20_000
