@@ -56,6 +56,7 @@ from agent_runtime import (
     read_skills,
 )
 from bot.cli.screen import (
+    HELP,
     PERMISSIONS,
     ApprovedCalls,
     ChatAnswer,
@@ -124,7 +125,7 @@ _AGENT_OPTIONS = (
         envvar="CODEPILOT_BASE_URL",
         show_envvar=True,
         help="The address of an OpenAI-compatible server, such as Ollama or vLLM, or of another --provider. The only "
-        "key that is sent there is CODEPILOT_API_KEY.",
+        "key that is sent there is CODEPILOT_API_KEY. It needs a --model.",
     ),
     click.option("--script", type=_FILE, help="A script with replies, instead of a model."),
     click.option("--session", callback=_require_name, help="Store the conversation under this name, or continue it."),
@@ -283,15 +284,15 @@ def run_chat(options: ChatOptions) -> Exit:
     models = ChatModels(settings.model)
     with _open_chat(options, settings) as (runtime, screen, conversation):
         at, count = runtime.agent, len(runtime.messages)
-        session = "" if options.session is None else f" · session {options.session}"
-        session += f" ({count} messages)" if session and count else ""
-        place = f"{at.provider.model} · {at.work_dir} · sandbox: {at.sandbox.level}"
-        screen.say(f"{at.name} · {place}{session} · `/help` for help", style="dim")
+        session = f"session {options.session}{f' ({count} messages)' if count else ''}" if options.session else ""
+        screen.show_facts(
+            at.name, at.provider.model, str(at.work_dir), f"sandbox: {at.sandbox.level}", session, "/help for help"
+        )
         if isinstance(runtime.session, FileSession) and runtime.session.recovered:
             screen.say(runtime.session.recovered, style="yellow")
         outcome = conversation.resume()
         while outcome is None or outcome.status is not Status.PAUSED:
-            line = _read_line()
+            line = _read_line(screen)
             if line is None:
                 return Exit.DONE
             try:
@@ -309,21 +310,12 @@ def run_chat(options: ChatOptions) -> Exit:
         return _paused(outcome, options, screen)
 
 
-_HELP = """\
-Write what the agent should do. These are for the program, and cost nothing:
-  /cost    what this session has used
-  /model   the model and those that are known; /model NAME or PROVIDER/NAME switches
-  /reset   delete the conversation and start again
-  /quit    leave; Ctrl+D does the same
-The slash may be left out. Ctrl+C stops what the agent does."""
-
-
 def _execute_command(  # noqa: PLR0917 - the parts of one conversation
     word: Word, model: str, models: ChatModels, runtime: AsyncRuntime, screen: ChatScreen, conversation: Chat
 ) -> None:
     match word:
         case Word.HELP:
-            screen.say(_HELP)
+            screen.say(HELP)
         case Word.COST:
             used = (event.usage for event in runtime.session.events if isinstance(event, Replied | Summarised))
             screen.say(format_usage(sum(used, Usage())))
@@ -422,15 +414,23 @@ def _prompt(text: str) -> str:
     return input(text)
 
 
-def _read_line() -> str | None:
-    try:
-        if not _has_person():
-            return sys.stdin.readline() or None
-        sys.stdout.write("\n")
-        return _prompt("> ")
-    except (EOFError, KeyboardInterrupt):
-        sys.stdout.write("\n")
-        return None
+def _read_line(screen: ChatScreen) -> str | None:
+    """Return the next line; None at the end of the input, and on a second Ctrl+C in a row at an empty prompt."""
+    is_warned = False
+    while True:
+        try:
+            if not _has_person():
+                return sys.stdin.readline() or None
+            screen.say("")
+            return _prompt("> ")
+        except (EOFError, KeyboardInterrupt) as error:
+            screen.say("")
+            if isinstance(error, EOFError) or is_warned or not _has_person():
+                return None
+            readline = sys.modules.get("readline")
+            is_warned = readline is None or not readline.get_line_buffer()
+            if is_warned:
+                screen.say("Press Ctrl+C again to leave.", style="yellow")
 
 
 Prompt = Callable[[str], str]
@@ -446,7 +446,7 @@ class LeftError(Exception):
 class Chat:
     """A conversation of the user at the terminal with an agent.
 
-    Ctrl+C leaves at a prompt, and stops a run; pressed again it leaves there, too.
+    Ctrl+C stops a run, and leaves a call open; pressed again it leaves.
     """
 
     def __init__(
@@ -677,10 +677,14 @@ def load_agent_file(options: ChatOptions) -> AgentFile:
             ModelSettings.for_provider("openai") if options.base_url else ModelSettings.from_environment()
         )
         settings = AgentFile.built_in(Path.cwd(), model=model)
-    limits = settings.limits
+    limits, name, service = settings.limits, options.model or model.name, CATALOG[model.provider]
+    if options.base_url and name is None and service.hosts and not service.is_own(options.base_url):
+        raise SettingsError(f"--base-url is another server than {model.provider}'s: name a model of it with --model.")
+    url_setting = "--base-url" if options.base_url else model.options.url_setting
+    named = replace(model, name=name, options=replace(model.options, model_setting="--model", url_setting=url_setting))
     return replace(
         settings,
-        model=replace(model, name=options.model or model.name).at_url(options.base_url, key_variable=KEY_VARIABLE),
+        model=named.at_url(options.base_url, key_variable=KEY_VARIABLE),
         fallback=() if model is not settings.model else settings.fallback,
         work_dir=settings.work_dir if options.directory is None else options.directory,
         limits=replace(

@@ -15,6 +15,7 @@ from enum import StrEnum
 from textwrap import indent
 from typing import Literal, get_args
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.text import Text
@@ -61,6 +62,13 @@ _WORDS = {
     "clear": Word.RESET,
     "exit": Word.QUIT,
 }
+HELP = """\
+Write what the agent should do. These are for the program, and cost nothing:
+  /cost    what this session has used
+  /model   the model and those that are known; /model NAME or PROVIDER/NAME switches
+  /reset   delete the conversation and start again
+  /quit    leave; Ctrl+D, or Ctrl+C twice, does the same
+The slash may be left out. Ctrl+C stops what the agent does, and clears a line."""
 _COMMAND = re.compile(r"/([a-z?]+)", re.IGNORECASE)
 _MODEL = re.compile(r"/model\s+(\S.*)", re.IGNORECASE)
 
@@ -215,6 +223,17 @@ class ChatScreen:
     def say(self, text: str, *, style: str = "") -> None:
         self._end_line()
         self._print(text, style=style)
+
+    def show_facts(self, *facts: str) -> None:
+        """Print short facts, as many to a line as fit."""
+        lines = [""]
+        for fact in filter(None, facts):
+            line = f"{lines[-1]} · {fact}" if lines[-1] else fact
+            if cell_len(line) <= self._console.width:
+                lines[-1] = line
+            else:
+                lines.append(fact)
+        self.say("\n".join(filter(None, lines)), style="dim")
 
     def show_call(self, call: PendingCall) -> None:
         self._end_line()

@@ -293,7 +293,7 @@ async def _show_tests(stage: Stage, screen: DemoScreen, when: str, tree: Path) -
     output, _ = await process.communicate()
     screen.heading(f"The tests {when}: {command}")
     for line in output.decode(errors="replace").strip().splitlines()[-3:]:
-        screen.say(f"  {line}", style="green" if process.returncode == 0 else "red")
+        screen.say(line, style="green" if process.returncode == 0 else "red")
 
 
 def _offer(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo) -> None:
@@ -317,7 +317,7 @@ def _offer(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo) -> None:
 class DemoScreen:
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._in_text = False
+        self._text, self._style = "", ""
 
     def heading(self, text: str) -> None:
         self._end_text()
@@ -331,6 +331,8 @@ class DemoScreen:
 
     def markdown(self, text: str, *, title: str) -> None:
         self._end_text()
+        # Terminals differ in the width of a sign with this selector, which would break the frame.
+        text = text.replace("\ufe0f", "")
         self._console.print(Panel(Markdown(text), title=Text(title), title_align="left", border_style="dim"))
 
     def diff(self, patch: str) -> None:
@@ -343,9 +345,12 @@ class DemoScreen:
                 self._end_text()
                 self._console.print(f"\n[bold cyan]step {step}[/] [dim]of at most {max_steps}[/]")
             case Streamed(text=text, completion=completion):
-                self._in_text = True
-                self._console.print(Text(text, style="green" if completion else ""), end="")
+                style = "green" if completion else "none"
+                if style != self._style:
+                    self._end_text()
+                self._text, self._style = self._text + text, style
             case StreamReset():
+                self._text = ""
                 self.say("(the reply broke off; trying again)", style="yellow")
             case ToolCalled(label=label):
                 self.say(f"  ▸ {label}", style="cyan")
@@ -363,6 +368,7 @@ class DemoScreen:
                 pass
 
     def _end_text(self) -> None:
-        if self._in_text:
-            self._console.print()
-            self._in_text = False
+        """Print the model's text, which is collected so that its lines fit the terminal."""
+        text, self._text = self._text.strip(), ""
+        if text:
+            self._console.print(Markdown(text, style=self._style))

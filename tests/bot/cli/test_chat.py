@@ -356,10 +356,20 @@ def test_an_address_is_that_of_a_compatible_server_which_needs_no_key(here: Path
     assert (model.provider, model.base_url) == ("anthropic", "http://localhost:8000")
 
 
+def test_another_address_needs_a_model_of_its_own(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    with pytest.raises(SettingsError, match=r"--base-url is another server than openai's: name a model .* --model"):
+        load_agent_file(trusting(base_url="http://localhost:11434/v1"))
+    assert load_agent_file(trusting(base_url="https://eu.api.openai.com/v1")).model.name is None
+    options = load_agent_file(trusting(base_url="http://localhost:11434/v1", model="qwen3")).model.options
+    assert (options.model_setting, options.url_setting) == ("--model", "--base-url")
+
+
 def test_the_address_in_the_environment_is_for_its_own_service(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:11434/v1")
     assert load_agent_file(trusting()).model.base_url == "http://localhost:11434/v1"
-    assert load_agent_file(trusting(base_url="http://localhost:1/v1")).model.base_url == "http://localhost:1/v1"
+    other = trusting(base_url="http://localhost:1/v1", model="m")
+    assert load_agent_file(other).model.base_url == "http://localhost:1/v1"
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-1")
     model = load_agent_file(trusting()).model
     assert (model.provider, model.base_url, model.key_variable) == ("anthropic", None, "ANTHROPIC_API_KEY")
@@ -369,7 +379,7 @@ def test_the_address_in_the_environment_is_for_its_own_service(here: Path, monke
 
 def test_a_key_goes_only_to_the_address_that_it_was_meant_for(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def key(base_url: str) -> str | None:
-        return load_agent_file(trusting(base_url=base_url, provider="openai")).model.api_key()
+        return load_agent_file(trusting(base_url=base_url, provider="openai", model="m")).model.api_key()
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
     foreign = "http://localhost:1/v1", "https://api.openai.com.evil.example/v1", "http://api.openai.com/v1", "https://["
@@ -381,7 +391,7 @@ def test_a_key_goes_only_to_the_address_that_it_was_meant_for(here: Path, monkey
         "agent: {name: A, model: {provider: openai, base_url: 'https://one.example/v1', api_key_env: OPENAI_API_KEY}}\n"
     )
     assert load_agent_file(trusting()).model.api_key() == "sk-of-openai"
-    assert load_agent_file(trusting(base_url="https://two.example/v1")).model.api_key() == "sk-of-the-server"
+    assert load_agent_file(trusting(base_url="https://two.example/v1", model="m")).model.api_key() == "sk-of-the-server"
 
 
 def test_a_script_needs_no_key(here: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,7 +91,7 @@ class Desk:
     def codepilot(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return completed(arguments, env=self.env, at=self.work, stdin=stdin)
 
-    def at_a_terminal(self, *arguments: str) -> pexpect.spawn[str]:
+    def at_a_terminal(self, *arguments: str, columns: int = 120) -> pexpect.spawn[str]:
         return pexpect.spawn(
             sys.executable,
             ["-m", "bot", *arguments],
@@ -98,7 +99,7 @@ class Desk:
             env={name: value for name, value in self.env.items()},  # noqa: C416 - pexpect's types want a plain dict
             encoding="utf-8",
             timeout=30,
-            dimensions=(40, 120),
+            dimensions=(40, columns),
         )
 
 
@@ -264,6 +265,35 @@ def test_a_chat_at_a_terminal(desk: Desk) -> None:
         chat.close()
     assert chat.exitstatus == 0
     assert (desk.work / "greeting.txt").read_text(encoding="utf-8") == "hello\n"
+
+
+def test_the_first_interrupt_at_the_prompt_does_not_leave_and_no_line_of_the_head_is_wrapped(desk: Desk) -> None:
+    desk.write("script.yaml", _SCRIPT)
+    chat = desk.at_a_terminal("chat", "--script", "script.yaml", "--session", "a-name-with-20-chars", columns=90)
+    try:
+        chat.expect_exact("> ")
+        head = re.sub(r"\x1b\[[\d;?]*[a-z]", "", chat.before or "").strip()
+        chat.send("half a task")
+        chat.expect_exact("half a task")
+        chat.sendintr()
+        chat.expect_exact("> ")
+        assert "again" not in (chat.before or ""), "only the line is cleared"
+        for _ in range(2):
+            chat.sendintr()
+            chat.expect_exact("Press Ctrl+C again to leave.")
+            chat.expect_exact("> ")
+            chat.sendline("/cost")
+            chat.expect_exact("0 tokens")
+            chat.expect_exact("> ")
+        chat.sendintr()
+        chat.expect_exact("> ")
+        chat.sendintr()
+        chat.expect(pexpect.EOF)
+    finally:
+        chat.close()
+    assert chat.exitstatus == 0
+    assert max(map(len, head.splitlines())) <= 90
+    assert head.splitlines()[0].startswith("Codepilot · ")
 
 
 @pytest.mark.parametrize(("signals", "code"), [(["SIGINT", "SIGINT"], 130), (["SIGTERM"], 143)])
