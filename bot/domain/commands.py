@@ -119,6 +119,9 @@ class BareCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undo:
+    """Revert the bot's last commit; `why` is for the agent that works on the thread next."""
+
+    why: str = ""
     verb: Literal["undo"] = "undo"
 
 

@@ -427,6 +427,11 @@ class Verb:
 
 _LIKE = "--like"
 _REQUEST_ID = re.compile(r"[0-9A-Fa-f]{4,8}")
+_ANOTHER_COMMIT = re.compile(
+    r"(?i)(?:(?:the|my|your|these|those) )?"
+    r"(?:(?:last|previous|first|second|other|earlier|both|all|everything|commits?|[0-9a-f]{7,40})\b|#?\d)"
+)
+"""The beginning of a text that says which commit is meant, and not why."""
 
 OPTIONS_OF_WORK = tuple(OPTIONS)
 _WITHOUT_PUBLISHING = tuple(name for name in OPTIONS if name not in {"dry-run", "new", "candidates"})
@@ -462,8 +467,18 @@ def _deny(text: str, _: Options) -> Command:
     return Deny(why=text)
 
 
-def _without_text(command: Command, remedy: str) -> Callable[[str, Options], Command]:
-    return lambda text, _: BadUsage(reason=remedy) if text else command
+def _retry(text: str, _: Options) -> Command:
+    remedy = "For anything else, write a new command, such as `fix` and what to do."
+    return BadUsage(reason=f"`retry` takes no text: it repeats the last work unchanged. {remedy}") if text else Retry()
+
+
+def _undo(text: str, _: Options) -> Command:
+    if _ANOTHER_COMMIT.match(text):
+        return BadUsage(
+            reason="`undo` reverts only the last commit I made for this thread; text after it says why, as in `undo "
+            "because the tests fail`. For anything else, use `fix` and describe the change."
+        )
+    return Undo(why=text)
 
 
 def _run(text: str, options: Options) -> Command:
@@ -545,13 +560,9 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "undo",
         "work",
-        "",
-        "Revert the last commit I made for this thread, with a new commit.",
-        _without_text(
-            Undo(),
-            "`undo` takes no text: it reverts only the last commit I made for this thread. For anything else, use "
-            "`fix` and describe the change.",
-        ),
+        "[why]",
+        "Revert the last commit I made for this thread, with a new commit; the next run here is told why.",
+        _undo,
         (),
     ),
     Verb("continue", "steering", "<message>", "Send a message to the running job, or answer its question.", _continue),
@@ -569,12 +580,8 @@ VERBS: tuple[Verb, ...] = (
         "retry",
         "steering",
         "",
-        "Run the last job again from the start.",
-        _without_text(
-            Retry(),
-            "`retry` takes no text: it repeats the last job unchanged. For anything else, write a new command, such "
-            "as `fix` and what to do.",
-        ),
+        "Run the last work again from the start; what was undone since is told to it.",
+        _retry,
         (),
     ),
     Verb("status", "steering", "", "Show which jobs are running or waiting in this thread.", lambda *_: ShowStatus()),

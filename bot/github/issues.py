@@ -1,6 +1,6 @@
 """Threads, comments, reactions and reviews.
 
-There is deliberately no method to merge, close, approve, reject or dismiss.
+There is deliberately no method to merge, approve, reject or dismiss; `Pulls.describe` can close a pull request.
 """
 
 from __future__ import annotations
@@ -200,9 +200,13 @@ class Pulls:
         numbers = [pull.number for pull in pulls if (pull.head_repo_id, pull.head_sha) == (fork_id, sha)]
         return numbers[0] if len(numbers) == 1 else None
 
-    async def describe(self, repo: str, number: int, *, title: str, body: str) -> None:
-        """Replace the title and the description."""
-        fields = {"title": self.redact(title), "body": self.redact(body)}
+    async def describe(
+        self, repo: str, number: int, *, title: str | None, body: str | None, closes: bool = False
+    ) -> None:
+        """Replace the title and the description, unless they are None, and close a pull request without a change."""
+        texts = {"title": title, "body": body}
+        fields = {name: self.redact(text) for name, text in texts.items() if text is not None}
+        fields |= {"state": "closed"} if closes else {}
         await self.connection.request(f"describe {repo}#{number}", "PATCH", f"/repos/{repo}/pulls/{number}", fields)
 
     async def create(self, repo: str, pull: types.PullDraft, *, head: str) -> types.PullLink:

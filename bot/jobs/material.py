@@ -38,6 +38,7 @@ from bot.jobs.admission import Assignment
 from bot.jobs.context import JobContext
 from bot.jobs.faults import is_passing
 from bot.jobs.merges import conflict_quotes
+from bot.jobs.own_pulls import quote_undone
 from bot.jobs.status import read_hint
 from bot.prompt.brief import (
     MAX_PICTURE_BYTES,
@@ -86,6 +87,7 @@ async def gather(context: JobContext, assignment: Assignment) -> Material:
         unread=unread,
         merged=merge.label if merge is not None else "",
         conflicts=tuple(conflict_quotes(merge)) if merge is not None else (),
+        undone=await quote_undone(context),
     )
     if context.job.thread.kind == "branch":
         return material

@@ -241,6 +241,24 @@ class ServiceOutage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reversal:
+    """The bot's own commit that a user had reverted.
+
+    Attributes:
+        by: the user's login.
+        why: empty if the user gave no reason.
+        patch: that reverted it.
+        closed: number of the pull request that was closed, since nothing was left in it; else 0.
+    """
+
+    sha: str
+    by: str
+    why: str = ""
+    patch: str = ""
+    closed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
     """The progress of a job.
 
@@ -254,6 +272,7 @@ class JobRecord:
         branch_number: its number among the branches that fix one workflow run.
         commit_format: of the first attempt to publish.
         progress: as of the start of the agent; the session log has the rest.
+        reversal: for a job whose commit was undone, and for the one that undid it.
         answering: the request that an `approve`, `deny` or `continue` addresses; empty after a `stop` with live jobs.
     """
 
@@ -281,6 +300,7 @@ class JobRecord:
     published: Published = field(default_factory=Published)
     answering: str | None = None
     undoing: CommitRef | None = None
+    reversal: Reversal | None = None
     leads_to: str | None = None
     ending: RecordedEnding | None = None
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 import secrets
 import time
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from bot.jobs.access import ThreadSnapshot, check_access, fetch_snapshot
 from bot.jobs.admission import Assignment, add_pull, branch_number, decide, pin_format, read_format, refresh_pull
 from bot.jobs.context import JobContext
 from bot.jobs.material import compare_pull
+from bot.jobs.own_pulls import OWN_BRANCH, add_commit, conclude_undo, next_step
 from bot.jobs.record import Request
 from bot.jobs.repo_settings import find_pull_template
 from bot.jobs.setup import RepoSettings
@@ -54,14 +54,15 @@ from bot.publishing.outcome import (
 from bot.publishing.plan import (
     CommitTarget,
     Publication,
-    add_marker,
+    add_marks,
     explain_end,
     plan_publication,
     plan_undo,
+    requester_of,
     withhold,
 )
 from bot.publishing.publish import ReviewTarget, publish_review
-from bot.publishing.render import COMPLETION_LIMIT
+from bot.publishing.render import COMPLETION_LIMIT, headline
 from bot.publishing.review import comment_key, commented_paths, extract_prose, parse_review
 from bot.publishing.screening import ChangePreview, Objection, fits_comment, show_files, split_sections
 
@@ -121,6 +122,11 @@ async def deliver(
     if commit is not None and on_head and context.job.thread.kind == "pull":
         await context.ledger.rebind_labels(snapshot.repo.id, context.job.thread.number, grant.bound_to_sha, commit.sha)
     published = await add_pull(context, snapshot, published, change)
+    number = snapshot.thread.continues or (context.job.thread.number if context.job.thread.kind == "pull" else 0)
+    if commit is not None and on_head and number and publication.verdict and OWN_BRANCH.search(commit.branch):
+        words = " ".join(headline(publication.verdict, context.state.progress.judged_checks))
+        line = f"{commit.sha[:10]}, for {requester_of(context.job)}: {words}"
+        await add_commit(context, snapshot.repo.full_name, number, line)
     if isinstance(assignment.command, Describe) and run.status is Status.FINISHED:
         described = await describe_pull(context, assignment, run, published, approved=approved_tree)
         if isinstance(described, Waiting):
@@ -244,8 +250,7 @@ async def _plan(
         progress=context.state.progress,
         verdict=verdict or Verdict.UNCHANGED,
     )
-    if context.job.thread.kind == "issue":
-        publication = add_marker(publication, context.marker)
+    publication = add_marks(publication, context.marker if context.job.thread.kind == "issue" else "")
     return withhold(publication, "denied", denial) if denial else publication
 
 
@@ -497,15 +502,17 @@ async def _replace_description(context: JobContext, old: Description, new: Descr
     return None
 
 
-_OWN_BRANCH = re.compile(r"(?:(?:issue|pull)-([0-9]+)|branch|fix-ci)-[a-z0-9-]+$")
-
-
 async def resolve_undo_target(context: JobContext, snapshot: ThreadSnapshot) -> ThreadSnapshot | Refusal:
     """Return the snapshot of the commit to revert, or a refusal."""
     stored = (await context.record.read()).undoing
-    commit = stored or await _last_commit(context, snapshot)
+    job, commit = (None, stored) if stored else next(iter(await _list_commits(context, snapshot)), (None, None))
     if commit is None:
         return Refusal(cause="nothing-to-undo", reason="There is no commit of mine in this thread to revert.")
+    reversal = (await context.record_of(job).read()).reversal if job is not None else None
+    if reversal is not None and reversal.closed:
+        reason = f"My change is undone already, and I closed its pull request {reversal.closed}."
+        remedy = next_step(context.job, commit.branch)
+        return Refusal(cause="undone-already", reason=f"{reason} {remedy}")
     sha, branch = commit.sha, commit.branch
     if stored is None:
         head = await context.github.repos.branch_head(snapshot.repo.full_name, branch)
@@ -546,23 +553,29 @@ async def revert_commit(
     if published.withheld:
         return Failed(files=change.files, published=published)
     completion = None if published.dry_run_note else f"I reverted commit {code(grant.bound_to_sha[:10])}."
+    if published.commit is not None:
+        commits = await _list_commits(context, snapshot)
+        maker = next((job for job, commit in commits if commit.sha == change.base_sha), None)
+        note = await conclude_undo(context, snapshot, change, published.commit, maker)
+        completion = f"{completion} {note}".rstrip()
     return Finished(completion=completion, files=change.files, published=published)
 
 
-async def _last_commit(context: JobContext, snapshot: ThreadSnapshot) -> CommitRef | None:
-    """Return the latest commit of the thread's jobs.
+async def _list_commits(context: JobContext, snapshot: ThreadSnapshot) -> list[tuple[Job, CommitRef]]:
+    """Return the commits of the thread's jobs, newest first.
 
     For the bot's own pull request, also of jobs on its branch from another thread.
     """
     job, thread = context.job, snapshot.thread
     jobs = list(await context.queue.jobs_in_thread(job.repo.id, job.thread.key))
     is_pull = job.thread.kind == "pull" and thread.head_repo_id == snapshot.repo.id
-    own_branch = _OWN_BRANCH.search(thread.head_ref) if is_pull else None
+    own_branch = OWN_BRANCH.search(thread.head_ref) if is_pull else None
     if own_branch is not None:
-        thread_key = int(own_branch[1]) if own_branch[1] else Thread.of_branch(thread.base_ref).key
+        thread_key = int(own_branch[2]) if own_branch[2] else Thread.of_branch(thread.base_ref).key
         jobs += await context.queue.jobs_in_thread(job.repo.id, thread_key, limit=100)
+    commits = []
     for entry in sorted(jobs, key=lambda stored: stored.enqueued_at, reverse=True):
         commit = (await context.record_of(entry.job).read()).published.commit
         if commit is not None and entry.job.id != job.id and (own_branch is None or commit.branch == thread.head_ref):
-            return commit
-    return None
+            commits.append((entry.job, commit))
+    return commits

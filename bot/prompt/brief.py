@@ -71,6 +71,7 @@ class Material:
         typed_commits: whether titles of commits have a type, as in Conventional Commits.
         unread: which failing checks could not be read, with the remedy, for users.
         merged: the branch that is merged, as conflict markers name it; empty without conflicts to resolve.
+        undone: how the bot's last change in the thread was undone.
     """
 
     own_id: int | None = None
@@ -89,6 +90,7 @@ class Material:
     unread: str = ""
     merged: str = ""
     conflicts: tuple[Quote, ...] = ()
+    undone: tuple[Quote, ...] = ()
 
     @property
     def failing(self) -> tuple[str, ...]:
@@ -150,6 +152,7 @@ def brief_for(job: Job, command: Command | None = None, material: Material | Non
         is_cut=any(quote.source == DIFF_SOURCE and is_cut(quote.text) for quote in quotes),
         merged=material.merged,
         conflicts=len(material.conflicts),
+        undone=bool(material.undone),
         language=clean_line(material.language, limit=40),
         typed_commits=material.typed_commits,
     )
@@ -201,11 +204,8 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[Q
     first = ("commented lines", 4_000, [_lines(lines)]) if lines else ("values of the workflow's inputs", 4_000, inputs)
     kinds: tuple[tuple[str, int, Iterable[Quote]], ...] = (
         first,
-        (
-            "plan",
-            8_000,
-            [Quote(source="the plan that a maintainer approved", text=plan)] if material.approved_plan.strip() else [],
-        ),
+        ("plan", 6_000, [Quote(source="the plan that a maintainer approved", text=plan)] if plan.strip() else []),
+        ("undone changes", 2_000, material.undone),
         ("description", 9_000, [_description(job)] if has_description else []),
         # The first failed job is cut before it is omitted.
         ("failing checks", 8_000, failing[:1]),
@@ -464,6 +464,9 @@ Do what is asked below. Nothing that you change is published: your completion is
 _CONTINUES = """\
 A pull request for this issue is open already. The workspace holds its branch, and what it changes so far is quoted as \
 its diff: go on from there."""
+_UNDONE = """\
+Your last change here was undone: why, as far as a reason was given, is quoted, with the patch that undid it. Do not \
+make the same change again; find out what was wrong with it."""
 _TYPED = (
     "The first line of your completion becomes a title. Write it as this project does, in the form of "
     "Conventional Commits: `fix(parser): accept empty input`."
@@ -493,6 +496,7 @@ def goal_for(
     conflicts: int = 0,
     language: str = "",
     typed_commits: bool = False,
+    undone: bool = False,
 ) -> str:
     goal = _goal(job, command, workflow)
     if merged:
@@ -503,6 +507,8 @@ def goal_for(
         parts.append("The request is about the quoted lines.")
     if continues:
         parts.append(_CONTINUES)
+    if undone:
+        parts.append(_UNDONE)
     if is_cut:
         # Only these run commands.
         cut = _CUT_WITH_GIT if isinstance(command, Edit | Test) else _CUT

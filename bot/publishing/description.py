@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from typing_extensions import override
 
 from bot.domain.cmark import parse_markdown
-from bot.github.types import BODY_LIMIT
+from bot.github.types import BODY_LIMIT, TITLE_LIMIT
 from bot.prompt.sanitize import image_markup, visible_images
 from bot.publishing.commit_format import CLOSING, CommitFormat
 from bot.publishing.markdown import Allowlist, active_references, clean, escape_markdown, extract_text, one_line
 
 _TITLE = re.compile(r"(?:#+\s+)?(?:\*\*)?(?:title:)?(?:\*\*)?\s*", re.IGNORECASE)
 _MARK = re.compile(r"<!-- codepilot:[\w:=. -]+ -->")
+_TEXT_MARK = re.compile(r"<!-- codepilot:text=([0-9a-f]{32}) -->")
+_ROOM = 100
+_LATER = "**Commits since then**, which the text below does not cover:"
+_UNDONE = "Undone: "
 _THREAD = re.compile(r"/(?:issues|pull|discussions)/[0-9]")
 
 
@@ -34,6 +38,41 @@ class Description:
     @property
     def digest(self) -> str:
         return sha256(f"{self.title}\n{self.body}".encode()).hexdigest()
+
+    @property
+    def sealed(self) -> Description:
+        """The text with a mark that shows whether people edit it."""
+        title, lines = self._lines
+        digest = sha256("\n".join([title, *lines]).encode("utf-8", "replace")).hexdigest()
+        return replace(self, body=f"{self.body.rstrip()}\n\n<!-- codepilot:text={digest[:32]} -->")
+
+    @property
+    def unsealed(self) -> Description | None:
+        """The text without its mark; None without one, or if people edited the text."""
+        marks = [*_TEXT_MARK.finditer(self.body)]
+        if not marks:
+            return None
+        text = replace(self, body=self.body[: marks[-1].start()].rstrip())
+        return text if text.sealed.equals(self) else None
+
+    @staticmethod
+    def is_marked(body: str) -> bool:
+        """Whether the bot wrote the body, or an earlier version of it."""
+        return _TEXT_MARK.search(body) is not None
+
+    def undone(self, note: str) -> Description:
+        """Return the text of a pull request without a change: the note, and no reference that closes an issue."""
+        title = one_line(f"{_UNDONE}{self.title.removeprefix(_UNDONE)}", TITLE_LIMIT)
+        return Description(title=title, body="\n\n".join([note, *_MARK.findall(self.body)]))
+
+    def with_commit(self, line: str) -> Description:
+        """Return the text with a line about a later commit; unchanged if it has no room."""
+        title = self.title.removeprefix(_UNDONE)
+        listed, rest = "", self.body
+        if self.body.startswith(_LATER):
+            listed, _, rest = self.body.removeprefix(_LATER).strip("\n").partition("\n\n")
+        body = "\n\n".join([_LATER, "\n".join(filter(None, [listed, f"- {line}"])), rest])
+        return self if len(body) > BODY_LIMIT - _ROOM else Description(title=title, body=body)
 
     def equals(self, other: Description) -> bool:
         """Whether both are the same to a reader: browsers and the API end lines differently."""

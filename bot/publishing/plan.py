@@ -18,6 +18,7 @@ from bot.github.types import PullDraft
 from bot.permissions.levels import BRANCH_PREFIX, Grant
 from bot.publishing.checks import Rerun, Verdict
 from bot.publishing.commit_format import TITLE_LIMIT, CommitFormat
+from bot.publishing.description import Description
 from bot.publishing.markdown import (
     COMMENT_LIMIT,
     Allowlist,
@@ -217,11 +218,13 @@ def plan_publication(
     return replace(publication, pull_request=request)
 
 
-def add_marker(publication: Publication, marker: str) -> Publication:
+def add_marks(publication: Publication, marker: str) -> Publication:
+    """Add the marks of the job, if any, and of the text to the description of a new pull request."""
     request = publication.pull_request
     if request is None:
         return publication
-    return replace(publication, pull_request=replace(request, body=f"{request.body}\n\n{marker}"))
+    text = Description(title=request.title, body=f"{request.body}\n\n{marker}".rstrip())
+    return replace(publication, pull_request=replace(request, body=text.sealed.body))
 
 
 def withhold(publication: Publication, cause: OmissionCause, reason: str) -> Publication:
@@ -507,7 +510,8 @@ def pull_body(
     manual = job.origin.kind != "ci"
     login = job.actor.login if manual and job.origin.kind != "recipe" else ""
     allowed = Allowlist(login=login, number=job.thread.number, server=server, repo=job.repo.full_name)
-    footer = f"<sub>Made by Codepilot {f'for {requester_of(job)}' if manual else _FOR_CI} · job `{job.id}`</sub>"
+    made = f"Made by Codepilot {f'for {requester_of(job)}' if manual else _FOR_CI}"
+    footer = f"<sub>{made} · job `{job.id}` · as of the first commit</sub>"
     text = escape_markdown(summary, allowed)
     if text and verdict not in {None, Verdict.VERIFIED}:
         text = f"**What the agent says**\n\n{text}"

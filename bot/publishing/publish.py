@@ -32,6 +32,7 @@ from bot.github.types import (
 )
 from bot.permissions.levels import BRANCH_PREFIX
 from bot.publishing.checks import Verdict
+from bot.publishing.description import Description
 from bot.publishing.markdown import code, plural
 from bot.publishing.outcome import CommitRef, Omission, OmissionCause, Published
 from bot.publishing.plan import CommitPlan, Publication, branch_name, pull_body
@@ -160,7 +161,8 @@ async def _finish(
             job, "", server=sender.target.server, account=plan.account, verdict=plan.verdict, notes=(note,)
         )
         draft = plan.verdict not in {None, Verdict.VERIFIED}
-        request = PullDraft(base=commit.branch, title=commit.title, body=body, draft=draft)
+        text = Description(title=commit.title, body=body).sealed
+        request = PullDraft(base=commit.branch, title=text.title, body=text.body, draft=draft)
         result = replace(result, note=f"{note} It is on a separate branch, with a pull request into that one.")
     elif sent_commit.facts.parents != commit.parents:
         note = f"People pushed to {code(commit.branch)} in the meantime; the change was applied on top of that."

@@ -36,7 +36,7 @@ TOUR: dict[str, list[tuple[str | re.Pattern[str], str]]] = {
     "Approve a command": [(PASTED, "^### ✋"), (APPROVE, r"^### ✅(.|\n)*05\.000851")],
     "Stop a run": [(PASTED, r"Running `for n in"), ("/codepilot stop", "^### ⏹️ Stopped")],
     "Review a pull request, with suggestions": [(PASTED, r"^### ✅(.|\n)*\[review\]\(")],
-    "Undo": [(PASTED, "^I reverted commit")],
+    "Undo": [(PASTED, "^(I reverted commit(.|\n)*I closed its pull request|🚫 My change is undone already)")],
 }
 """What is pasted for each entry, with what the bot's answer holds; an expression is looked for in the answer before."""
 

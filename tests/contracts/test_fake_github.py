@@ -512,6 +512,8 @@ async def a_described_pull_request(w: World) -> None:
     for number in (issue.number, _MISSING):
         await w.ask(w.github.pulls.describe(w.name, number, title="Twenty", body=""))
     await w.ask(w.github.pulls.describe(w.name, pull.number, title="Twenty", body="x" * 70_000))
+    await w.ask(w.github.pulls.describe(w.name, pull.number, title=None, body=None, closes=True))
+    await w.ask(w.github.pulls.get(w.name, pull.number))
     w.permit(pull_requests="")
     await w.ask(w.github.pulls.describe(w.name, pull.number, title="Twenty", body=""))
 

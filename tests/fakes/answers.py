@@ -440,9 +440,12 @@ def open_pull(request: Request, repo: FakeRepo, fields: Mapping[str, Any]) -> Js
 @route("PATCH", "pulls/{}", "pull_requests:write")
 def edit_pull(request: Request, number: str) -> Json:
     thread, pull = request.pull(number)
-    for name in ("title", "body"):
-        check_length(request.body[name], "PullRequest", name)
-    thread.title, thread.body = request.body["title"], request.body["body"]
+    title, body = request.body.get("title", thread.title), request.body.get("body", thread.body)
+    for name, text in (("title", title), ("body", body)):
+        check_length(text, "PullRequest", name)
+    thread.title, thread.body = title, body
+    if request.body.get("state") == "closed":
+        request.site.close(request.repo, thread.number, by=request.app.bot.login)
     return _pull(request, thread, pull)
 
 

@@ -201,6 +201,7 @@ def _(text: str) -> None:
 @_on_the_loop("options of a comment", 65_536)
 def _(text: str) -> None:
     parse_command(f"/codepilot fix --{text}", triggers=("/codepilot",))
+    parse_command(f"/codepilot undo the {text}", triggers=("/codepilot",))
     parse_merge_request(f"resolve conflicts with a{text}x")
 
 
