@@ -32,6 +32,7 @@ __all__ = ["postgres_server", "postgres_url"]
 
 _COMPOSE = ROOT / "deploy/compose"
 _KUBERNETES = ROOT / "deploy/kubernetes"
+_UNIT = ROOT / "deploy/systemd/codepilot.service"
 _COMPONENTS = ("ingress", "keda", "hpa", "trial-postgres")
 _MANIFESTS = sorted(path for path in _KUBERNETES.rglob("*.yaml") if path.name != "kustomization.yaml")
 _OTHERS = {"SSL_CERT_FILE"}  # of the programs below us
@@ -276,6 +277,52 @@ async def test_an_autoscaler_gives_a_worker_as_many_jobs_as_it_runs() -> None:
     told = (await Metrics().render(InMemoryEngine(), AppSession(0.0))).decode()
     for state in states["values"]:
         assert f'{external["metric"]["name"]}{{{states["key"]}="{state}"}}' in told
+
+
+def unit() -> dict[str, list[str]]:
+    """The values of each key of the systemd unit."""
+    values: dict[str, list[str]] = {}
+    for line in _UNIT.read_text(encoding="utf-8").splitlines():
+        if "=" in line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            values.setdefault(key, []).append(value)
+    return values
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    text = _UNIT.read_text(encoding="utf-8")
+    copy = tmp_path / _UNIT.name
+    copy.write_text(text.replace(unit()["ExecStart"][0].split()[0], sys.executable), encoding="utf-8")
+    done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False)
+    # Older than 254, systemd warns that it does not know this one.
+    warnings = [line for line in done.stderr.splitlines() if "DelegateSubgroup" not in line]
+    assert (done.returncode, warnings) == (0, [])
+
+
+def test_the_unit_starts_the_bot_and_gives_its_jobs_the_time_to_end() -> None:
+    values = unit()
+    _program, command = values["ExecStart"][0].split()
+    cli.commands[command].make_context(command, [])
+    drain = settings_of(Settings)["drain_seconds"].default
+    assert drain is not None
+    assert float(values["TimeoutStopSec"][0]) > float(drain) + ENDING_SECONDS + _KILL_SECONDS
+    assert values["KillMode"] == ["mixed"], "SIGTERM would end the commands of running jobs"
+    known = {each.name for each in SETTINGS}
+    assert {value.partition("=")[0] for value in values["Environment"]} <= known
+    assert values["Environment"] == [f"{PREFIX}DATA_DIR=/var/lib/{values['StateDirectory'][0]}"]
+
+
+def test_the_unit_leaves_bubblewrap_its_namespaces_mounts_and_hostname() -> None:
+    values = unit()
+    breaking = {"RestrictNamespaces", "ProtectHostname", "ProtectProc", "ProcSubset", "ProtectKernelTunables"}
+    breaking |= {"ProtectKernelLogs", "ProtectControlGroups", "MemoryDenyWriteExecute", "PrivateUsers"}
+    assert not breaking & set(values)
+    groups = values["SystemCallFilter"][0].removeprefix("~").split()
+    assert not {"@mount", "@privileged", "@resources", "@process", "@debug", "@default"} & set(groups)
+    assert "AF_NETLINK" in values["RestrictAddressFamilies"][0], "bubblewrap brings up the loopback device with it"
+    assert values["NoNewPrivileges"] == ["yes"]
+    assert values["Delegate"] == ["cpu memory pids"]
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl")
