@@ -104,9 +104,10 @@ class ModelService:
 
     def sanitize(self, text: str) -> str:
         """Redact a service's text for a public thread, and truncate."""
-        host = urlsplit(self.url).hostname
-        text = _INTERNAL_ADDRESS.sub("[address]", text)
-        return self.redact(text.replace(host, "[address]") if host else text)
+        if host := urlsplit(self.url).hostname:  # with the port and the path, which the operator chose, too
+            address = rf"(?:\b\w+://)?{re.escape(host)}(?::\d+)?(?:/\S*)?"
+            text = re.sub(address, "[address]", text, flags=re.IGNORECASE)
+        return self.redact(_INTERNAL_ADDRESS.sub("[address]", text))
 
 
 _STATUSES: Mapping[str, int] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -268,14 +268,14 @@ _SPARE_BYTES = 4_096
 
 
 def format_summary(end: StepEnd) -> str:
+    view, rows = end.status, [("Conclusion", code(end.conclusion.value))]
     if isinstance(end.ended, IgnoredDelivery):
-        return f"Codepilot had nothing to do: {settings_to_inputs(end.ended.reason)}"
-    view = end.status
+        return f"Codepilot had nothing to do: {settings_to_inputs(end.ended.reason)}\n\n{format_rows(rows)}"
     waits = render_status(view) if view is not None and end.ended is JobState.WAITING else ""
-    parts = [end.comment or waits or f"Codepilot: {end.ended.value}. {escape_text(end, end.reason)}".strip()]
+    parts = [end.comment or waits or f"Codepilot: {end.conclusion.value}. {escape_text(end, end.reason)}".strip()]
+    posted = end.record.comment.posted
     if view is not None:
-        rows = [
-            ("Conclusion", code(end.conclusion.value)),
+        rows += [
             ("Model", code(view.model) if view.model else ""),
             ("Steps", str(view.steps) if view.steps else ""),
             ("Time", duration(view.seconds)),
@@ -287,15 +287,18 @@ def format_summary(end: StepEnd) -> str:
             ("Tokens", f"{read:,} in{cached}; {usage.output_tokens:,} out"),
             ("Cost", "not known for this model" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"),
         ]
-        head, *more = [f"| {name} | {value} |" for name, value in rows if value]
-        posted = end.record.comment.posted
-        parts += ["\n".join([head, "|---|---|", *more]), f"[The comment]({posted.url})" if posted is not None else ""]
+    parts += [format_rows(rows), f"[The comment]({posted.url})" if posted is not None else ""]
     text = "\n\n".join(filter(None, parts))
     changed = end.patch if view is not None and view.files else ""
     if changed.strip() in text:  # the comment shows what was left out of a publication
         changed = ""
     room = MAX_SUMMARY_BYTES - len(text.encode()) - _SPARE_BYTES
     return f"{text}\n\n{_format_change(changed, room)}" if changed and room > 0 else text
+
+
+def format_rows(rows: Sequence[tuple[str, str]]) -> str:
+    head, *more = [f"| {name} | {value} |" for name, value in rows if value]
+    return "\n".join([head, "|---|---|", *more])
 
 
 def _format_change(patch: str, room: int) -> str:

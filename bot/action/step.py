@@ -43,7 +43,7 @@ from bot.jobs.handover import save
 from bot.jobs.pipeline import Worker
 from bot.jobs.posts import reply_target
 from bot.jobs.record import StoredRecord
-from bot.publishing.markdown import Allowlist, fence
+from bot.publishing.markdown import Allowlist, code, fence
 from bot.publishing.redact import Redactor
 from bot.publishing.render import render_reply, settings_to_inputs
 from bot.publishing.status_view import StatusView
@@ -273,7 +273,8 @@ async def report_problems(
     for line in error_annotations(problems, why):
         say(redactor.redact(line))
     told = redactor.redact(format_explanation(problems, why))
-    _write_results(settings, redactor, outputs_without_run(Conclusion.MISCONFIGURED, told), f"### ⚙️ {told}")
+    summary = f"### ⚙️ {told}\n\n{outputs.format_rows([('Conclusion', code(Conclusion.MISCONFIGURED.value))])}"
+    _write_results(settings, redactor, outputs_without_run(Conclusion.MISCONFIGURED, told), summary)
     if job is not None and settings.token.get_secret_value():
         try:
             await _comment_problems(settings, job, f"{told}\n\n[The run]({settings.run_page})", redactor)

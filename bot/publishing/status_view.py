@@ -53,6 +53,12 @@ class Activity:
     state: Literal["doing", "done", "failed"]
 
 
+def has_failed(call: ToolReturned) -> bool:
+    """Whether a call failed, or its command did; without `check=True` the call itself succeeds then."""
+    code = call.value.get("exit_code") if isinstance(call.value, dict) else None
+    return not call.ok or (isinstance(code, int) and code != 0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeniedCall:
     """A tool call denied because the run cannot ask anyone.
@@ -173,9 +179,9 @@ class Progress:
                 | ChildWatched(event=Replied(usage=usage) | ReplyBroken(usage=usage) | Summarised(usage=usage))
             ):
                 changes = {"usage": self.usage + usage}
-            case ChildWatched(task=task, event=ToolReturned(label=label, ok=ok)):
-                label = f"attempt {task.removeprefix('t')}: {label}"
-                return self.with_activity(Activity(label=label, state="done" if ok else "failed"))
+            case ChildWatched(task=task, event=ToolReturned() as call):
+                label = f"attempt {task.removeprefix('t')}: {call.label}"
+                return self.with_activity(Activity(label=label, state="failed" if has_failed(call) else "done"))
             case ModelAwaited():
                 delay = duration(event.seconds)
                 changes = {"awaits": f"the model service does not answer; trying again in {delay}"}
@@ -190,7 +196,7 @@ class Progress:
         return replace(self, **changes)
 
     def _apply_tool_result(self, event: ToolReturned) -> Progress:
-        progress = self.with_activity(Activity(label=event.label, state="done" if event.ok else "failed"))
+        progress = self.with_activity(Activity(label=event.label, state="failed" if has_failed(event) else "done"))
         if event.server_down:
             return replace(progress, servers_down=tuple(dict.fromkeys((*self.servers_down, event.server_down))))
         at = event.file_time

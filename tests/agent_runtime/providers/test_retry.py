@@ -144,6 +144,8 @@ def test_retry_after_is_read_as_seconds_or_date(headers: dict[str, str], seconds
         "localhost:8000",
         "http://gate.models.svc.cluster.local/v1",
         "example.org",
+        "https://example.org:8443/v1/models?key=1",
+        "HTTPS://EXAMPLE.ORG:8443/v1",
     ],
 )
 def test_internal_addresses_are_for_the_log_only(address: str) -> None:

@@ -183,7 +183,8 @@ def test_what_a_run_left_that_was_not_to_change_anything_is_not_shown() -> None:
 
 def test_an_event_that_asks_for_nothing_is_said_to_do_so() -> None:
     end = StepEnd(ended=IgnoredDelivery(reason="list it in CODEPILOT_TRUSTED_BOTS"))
-    assert format_summary(end) == "Codepilot had nothing to do: list it in the input `trusted-bots`"
+    said = "Codepilot had nothing to do: list it in the input `trusted-bots`"
+    assert format_summary(end) == f"{said}\n\n| Conclusion | `ignored` |\n|---|---|"
     assert format_annotations(end) == ["::notice title=Codepilot::Nothing to do: list it in the input `trusted-bots`"]
 
 

@@ -106,6 +106,7 @@ async def test_a_missing_key_is_told_in_the_log_the_summary_and_the_thread_with_
     masked, error = capsys.readouterr().out.splitlines()
     assert masked == f"::add-mask::{place.environ['GITHUB_TOKEN']}"
     assert error.startswith("::error title=Codepilot cannot start::The input `anthropic-api-key` is empty.")
+    assert "| Conclusion | `misconfigured` |" in place.summary
     (answer,) = place.answers()
     for told in (error.replace("%0A", "\n"), place.summary, answer):
         assert KEY_LINE in told

@@ -320,3 +320,28 @@ async def test_a_request_is_shown_where_the_thread_is_told_of_changes(tmp_path: 
         run = await run_step(stage, "issue_comment", **WAITING, CODEPILOT_COMMENT="on-change")
         assert run.ended is JobState.WAITING, run.summary
         assert any("/codepilot approve" in body for body in bodies(stage, issue.number))
+
+
+RED = [reply(write("calc.py", FIXED_CALC), execute("pytest -q", 1, check=False, handled=True), completion="Tried.")]
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "command"),
+    [("red", "fix"), ("failed", "explain"), ("refused", "review"), ("misconfigured", "fix"), ("unchanged", "fix")],
+)
+async def test_the_summary_has_the_conclusion_of_the_output(tmp_path: Path, conclusion: str, command: str) -> None:
+    scripts = {"red": RED, "failed": [], "unchanged": [reply(completion="Nothing to do.")]}
+    async with open_seam(tmp_path, scripts.get(conclusion, FIX)) as stage:
+        if conclusion == "misconfigured":
+            stage.hub.workflow_app.permissions |= {"contents": "read"}
+        stage.say(stage.issue().number, f"/codepilot {command}")
+        run = await run_step(stage, "issue_comment")
+        assert re.search(rf"^conclusion<<\w+\n{conclusion}$", run.outputs, re.MULTILINE)
+        assert f"| Conclusion | `{conclusion}` |" in run.summary
+
+
+async def test_a_command_that_failed_without_ending_its_step_is_marked(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, RED) as stage:
+        stage.say(stage.issue().number, "/codepilot fix")
+        run = await run_step(stage, "issue_comment")
+        assert "- [x] ⚠️ `` Running `pytest -q` ``" in run.summary
