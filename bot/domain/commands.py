@@ -258,6 +258,19 @@ class PushEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyEvent:
+    """A comment without a command, which may answer a question of the agent.
+
+    Attributes:
+        quoted: quoted lines and the old mail, to find out what the comment replies to.
+    """
+
+    message: str
+    quoted: str = ""
+    verb: Literal["replied"] = "replied"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloseEvent:
     """The thread ended, so its jobs have no purpose.
 
@@ -334,7 +347,9 @@ Talk = Help | UnknownVerb | BadUsage | Unclear
 RepoEvent = LabelEvent | AssignEvent | PushEvent | CloseEvent | AccessLost | ChecksFailed | RecipeDue
 """Events from GitHub and schedules."""
 
-Command = Work | BareCommand | Undo | StartRecipe | Steering | Talk | RepoEvent
+Event = ReplyEvent | RepoEvent
+
+Command = Work | BareCommand | Undo | StartRecipe | Steering | Talk | Event
 """The content of a job; unhandled types fail type checking."""
 
 RECIPE_DIR = ".github/codepilot"

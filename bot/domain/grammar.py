@@ -45,7 +45,7 @@ from bot.domain.commands import (
     is_recipe_name,
     is_safe_branch,
 )
-from bot.domain.mail_reply import split_reply
+from bot.domain.mail_reply import LINE_END, split_reply
 from bot.domain.short_words import POLITE, PUNCTUATION, SHORT_WORDS, Meaning, find_meaning, find_opening, split_words
 
 
@@ -64,7 +64,6 @@ class ParsedCommand:
     left_out: str = ""
 
 
-LINE_END = re.compile(r"\r\n|\r|\n")
 _QUOTE = re.compile(r" {0,3}>")
 _FENCE = re.compile(r" {0,3}(?P<mark>`{3,}(?=[^`]*$)|~{3,})")
 _COMMENT = re.compile(r" {0,3}<!--")

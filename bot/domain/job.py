@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal, Self
 
-from bot.domain.commands import DEFAULT_TRIGGER, Command, RecipeBounds, RepoEvent, StartRecipe, Steering, Talk
+from bot.domain.commands import DEFAULT_TRIGGER, Command, Event, RecipeBounds, StartRecipe, Steering, Talk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +219,6 @@ class Job:
     @property
     def lane(self) -> Lane:
         """Work waits for the thread's previous job; steering never waits."""
-        if isinstance(self.command, RepoEvent):
+        if isinstance(self.command, Event):
             return "event"
         return "steer" if isinstance(self.command, _IMMEDIATE_COMMANDS) else "work"

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from bot.domain.commands import ReplyEvent
+
+LINE_END = re.compile(r"\r\n|\r|\n")
 _QUOTE = re.compile(r" {0,3}>")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _MAX_LINE = 300
@@ -58,6 +61,21 @@ _DEVICE = re.compile(
 _SIGNATURE = "-- "
 """RFC 3676; with other signs of a mail, also without the blank and as other lines."""
 _SIGNATURES = frozenset({"--", "—", "__"})
+_MAX_QUOTED = 16_000
+
+
+def parse_reply(comment_body: str, *, triggers: Sequence[str]) -> ReplyEvent | None:
+    """Return the event of a comment that is no command; None if it answers nobody, or addresses another account.
+
+    A text with a trigger is about a command, and is no answer.
+    """
+    lines, old = split_reply(LINE_END.split(comment_body))
+    own = [number for number, line in enumerate(lines) if line.strip() and not _QUOTE.match(line)]
+    words = "\n".join(lines[number] for number in own).strip().lower()
+    if not words or words.startswith(("@", "<!--")) or any(trigger.lower() in words for trigger in triggers):
+        return None
+    quoted = "\n".join([*filter(_QUOTE.match, lines), *old])
+    return ReplyEvent(message="\n".join(lines[own[0] :]).strip(), quoted=quoted[:_MAX_QUOTED])
 
 
 def split_reply(lines: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -14,6 +14,7 @@ from bot.domain.access import BotProfile, text_binding
 from bot.domain.commands import AccessLost, AssignEvent, CloseEvent, Command, Fix, LabelEvent, PushEvent, Review
 from bot.domain.grammar import parse_command
 from bot.domain.job import Job, LineRange, Origin, OriginKind, Repo, Thread
+from bot.domain.mail_reply import parse_reply
 from bot.events import ci_triggers
 from bot.events.delivery import (
     Delivery,
@@ -369,7 +370,14 @@ def _job_from_text(
         return IgnoredDelivery(reason="the author of this text is not the sender of the delivery")
     parsed = parse_command(text, triggers=profile.triggers)
     if parsed is None:
-        return IgnoredDelivery(reason=f"the {origin.kind.replace('_', ' ')} contains no command")
+        # A workflow is not started by such comments, and a bot's are no answers.
+        is_person = not profile.trusted_bots.has_account(payload.sender.id, payload.sender.login)
+        is_reply = origin.kind in {"comment", "review_comment"} and profile.own_app_id and is_person
+        reply = parse_reply(text, triggers=profile.triggers) if is_reply else None
+        if reply is None:
+            return IgnoredDelivery(reason=f"the {origin.kind.replace('_', ' ')} contains no command")
+        thread = payload.subject.thread.without_text
+        return make_job(delivery, profile, payload, thread=thread, origin=origin, command=reply, unique=unique)
     return make_job(
         delivery,
         profile,

@@ -22,7 +22,18 @@ from agent_runtime import (
     Status,
     traced,
 )
-from bot.domain.commands import BareCommand, Help, RepoEvent, Resolve, StartRecipe, Steering, Talk, Undo, Work
+from bot.domain.commands import (
+    BareCommand,
+    Help,
+    ReplyEvent,
+    RepoEvent,
+    Resolve,
+    StartRecipe,
+    Steering,
+    Talk,
+    Undo,
+    Work,
+)
 from bot.domain.errors import BotError, OtherVersionError, QueueError, StorageError, WrongInputError
 from bot.domain.job import Job, JobState
 from bot.git.errors import CloneError, GitError, WorkspaceError
@@ -59,7 +70,7 @@ from bot.jobs.repo_settings import default_settings, fetch_repo_settings, load_o
 from bot.jobs.results import resolve_undo_target, revert_commit
 from bot.jobs.setup import RepoSettings
 from bot.jobs.status import notice_text, notify, status_view
-from bot.jobs.steering import answer_to
+from bot.jobs.steering import answer_question, answer_to
 from bot.permissions.levels import Grant, Refusal
 from bot.permissions.permissions import NO_WRITE_ACCESS, resolve_command
 from bot.permissions.repo_config import RepoConfig, RepoConfigError
@@ -284,6 +295,8 @@ async def run_job(context: JobContext) -> JobOutcome:
     job, command, state = context.job, context.job.command, context.state
     if isinstance(command, RepoEvent):
         return await handle_event(context, command)
+    if isinstance(command, ReplyEvent):
+        return await answer_question(context, command)
     if reason := await early_skip_reason(context):
         return Refused(reason=reason, is_silent=True)
     access = context.access_checks.take(job.id, context.github)

@@ -23,6 +23,7 @@ from bot.domain.commands import (
     LabelEvent,
     PushEvent,
     RecipeDue,
+    ReplyEvent,
     RepoEvent,
     Resolve,
     Review,
@@ -42,7 +43,7 @@ from bot.permissions.levels import Refusal
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import code
 from bot.publishing.outcome import Finished, JobOutcome
-from bot.queue.protocols import JobIndex, Ledger
+from bot.queue.protocols import JobEngine, Ledger
 from bot.queue.records import Signal, StoredJob
 
 log = logging.getLogger(__name__)
@@ -308,7 +309,7 @@ class EventFilter:
 
     def __init__(
         self,
-        queue: JobIndex,
+        queue: JobEngine,
         ledger: Ledger,
         configs: ConfigCache,
         *,
@@ -329,6 +330,9 @@ class EventFilter:
         if isinstance(command, Review) and command.on is not None:
             is_enabled = await self._may_be_reviewed(job.repo.id, command.on)
             return "" if is_enabled else "the repository wants no review for this"
+        if isinstance(command, ReplyEvent):
+            question = await waiting.find_question(self._queue, job, command, arrived=time.time())
+            return "" if question else "the comment contains no command, and answers no question of the agent"
         return await self._event_drop_reason(job, command) if isinstance(command, RepoEvent) else ""
 
     async def _config(self, repo_id: int) -> RepoConfig | None:

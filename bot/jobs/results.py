@@ -394,6 +394,7 @@ def pending_view(context: JobContext, request: Request) -> PendingView:
         language=language,
         like=request.like,
         expires=f"{until.day} {until:%B %Y, %H:%M} UTC",
+        takes_replies=request.kind == "question" and context.services.is_long_running,
     )
 
 

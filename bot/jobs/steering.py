@@ -17,6 +17,7 @@ from bot.domain.commands import (
     Fix,
     Help,
     Plan,
+    ReplyEvent,
     Retry,
     ShowStatus,
     Steering,
@@ -155,6 +156,29 @@ async def _continue(context: JobContext, jobs: tuple[StoredJob, ...], message: s
         is_waiting = any(entry.state is JobState.WAITING for entry in jobs)
         remedy = "It waits for `approve` or `deny`." if is_waiting else f"{_NO_JOB} Start a new one with `fix`."
         raise _NoMatchError("nothing-to-continue", remedy)
+
+
+async def answer_question(context: JobContext, reply: ReplyEvent) -> JobOutcome:
+    """Answer the agent's question with a comment that has no command; do nothing where it is no answer."""
+    job, queue, silence = context.job, context.queue, Finished(is_silent=True)
+    stored, earlier = await queue.get(job.id), (await context.record.read()).answering
+    arrived = stored.enqueued_at if stored is not None else 0.0
+    question = await waiting.find_question(queue, job, reply, arrived=arrived)
+    if earlier is not None and (question is None or question[1].request_id != earlier):
+        await _resume_answered(context, await queue.jobs_in_thread(job.repo.id, job.thread.key))
+    elif question is None:
+        return silence
+    elif (await check_access(context.github, job, bounds=context.services.bounds)).may_command:
+        # A hostile text takes a second, in which other jobs must go on.
+        message = await asyncio.to_thread(clean, reply.message, limit=_MESSAGE_CHARS)
+        try:
+            await _store_answer(context, *question, approved=True, note=message)
+        except _NoMatchError:  # somebody was faster
+            return silence
+    else:
+        return silence
+    await context.react("+1")
+    return silence
 
 
 async def _answer(

@@ -5,14 +5,19 @@ Requests and outages are stored in the job's record. The first answer counts. Th
 
 from __future__ import annotations
 
+import html
 import random
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from agent_runtime import Outcome, PendingCall, alike_patterns
-from bot.domain.job import JobState
+from bot.domain.commands import ReplyEvent
+from bot.domain.job import LIVE_STATES, Job, JobState
+from bot.github.types import CommentTarget
+from bot.jobs.posts import reply_target
 from bot.jobs.record import (
     ApprovalAnswer,
     ApprovalsRecord,
@@ -25,6 +30,8 @@ from bot.jobs.record import (
 )
 from bot.permissions.levels import Grant
 from bot.publishing.markdown import duration
+from bot.publishing.render import PENDING_HEADS
+from bot.queue.protocols import JobEngine
 
 
 def build_request(pending: PendingCall, grant: Grant, *, until: float) -> Request:
@@ -69,6 +76,54 @@ async def revoke_patterns(record: StoredRecord) -> None:
 
 async def _update(record: StoredRecord, change: Callable[[ApprovalsRecord], ApprovalsRecord]) -> ApprovalsRecord:
     return (await record.update(lambda stored: replace(stored, approvals=change(stored.approvals)))).approvals
+
+
+async def find_question(queue: JobEngine, job: Job, reply: ReplyEvent, *, arrived: float) -> tuple[Job, Request] | None:
+    """Return the job and its question that a comment without a command answers. Sends no requests to GitHub.
+
+    The question was shown in the same place before. The comment quotes it, or is by the account that gave the command
+    while nothing else waits in the thread: people also discuss a question with each other.
+    """
+    if not await queue.is_live(job.repo.id, job.thread.key):
+        return None
+    open_requests, answered = 0, []
+    for entry in await queue.jobs_in_thread(job.repo.id, job.thread.key):
+        record = await StoredRecord(queue, entry.job.id).read() if entry.state in LIVE_STATES else JobRecord()
+        request, target = record.approvals.open_request, entry.job
+        if request is None:
+            continue
+        open_requests += 1
+        view = record.approvals.request_views.get(request.request_id)
+        is_quoted = _quotes(reply.quoted, request.reason)
+        thread = CommentTarget(kind="thread", number=target.thread.number)
+        if (
+            request.kind == "question"
+            and view is not None
+            and view.is_visible_at(written_at=job.origin.at, arrived=arrived)
+            and arrived < request.until
+            and reply_target(job) == (thread if record.comment.below else reply_target(target))
+            and (is_quoted or job.actor.id == target.actor.id)
+        ):
+            answered.append((target, request, is_quoted))
+    if len(answered) != 1:
+        return None
+    target, request, is_quoted = answered[0]
+    return (target, request) if is_quoted or open_requests == 1 else None
+
+
+_MIN_QUOTED_CHARS = 10
+"""More than the words before a question have."""
+_MAX_QUESTION_CHARS = 8_000
+
+
+def _quotes(quoted: str, question: str) -> bool:
+    """Whether a quoted line is of the question, in any markup and wrapping."""
+    said = _letters(f"{PENDING_HEADS['question']} {question[:_MAX_QUESTION_CHARS]}")
+    return any(len(line) >= _MIN_QUOTED_CHARS and line in said for line in map(_letters, quoted.splitlines()))
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[\W_]+", "", html.unescape(text)).casefold()
 
 
 def describe_timeout(request: Request) -> str:

@@ -86,6 +86,7 @@ class PendingView:
     Attributes:
         part_urls: comments with a preview too long for the status comment.
         like: patterns of further calls that an approval could allow.
+        takes_replies: whether a comment without a command can answer.
     """
 
     kind: Literal["permission", "question", "publication", "plan"]
@@ -97,6 +98,7 @@ class PendingView:
     language: Literal["diff", "bash", ""] = ""
     like: tuple[str, ...] = ()
     expires: str = ""
+    takes_replies: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,14 +155,13 @@ def _template_values(view: StatusView, *, bare: bool = False) -> dict[str, objec
         request = f"{STARTED_BY_CI} {f'[{name}]({view.failed_url})' if view.failed_url else name} failed"
     waiting, pending = None, view.pending
     if pending is not None:
-        until = f" until {pending.expires}" if pending.expires else ""
         waiting = {
             "head": _escape(f"**{PENDING_HEADS[pending.kind]}** {pending.reason}".strip(), view, _REASON_LIMIT),
             "preview": render_preview(pending),
             "answers": answer_commands(pending),
             "like": similar_calls_offer(pending),
             "like_answer": fence(f"{pending.trigger} approve {pending.request_id} --like"),
-            "expires": f"Answer{'' if pending.kind == 'question' else ' with one of these'}{until}:",
+            "expires": answer_lead(pending, view.allowed.login),
         }
     # Alert boxes: kind, lead-in, text.
     boxes = (
@@ -439,6 +438,14 @@ def render_preview(pending: PendingView) -> str:
 def is_approvable(pending: PendingView) -> bool:
     """Whether the complete preview can be read."""
     return pending.kind != "question" and (bool(pending.part_urls) or fits_comment(pending.preview))
+
+
+def answer_lead(pending: PendingView, login: str) -> str:
+    until = f" until {pending.expires}" if pending.expires else ""
+    if pending.takes_replies:
+        subject = f"A reply by anybody but @{login}" if login else "A reply"
+        return f"Reply here{until}, or write this line. {subject} has to quote the question."
+    return f"Answer{'' if pending.kind == 'question' else ' with one of these'}{until}:"
 
 
 def answer_commands(pending: PendingView) -> list[str]:

@@ -29,7 +29,7 @@ async def test_a_question_waits_for_an_answer_and_the_run_goes_on_with_it(hub: L
         status_url = f"/issues/{issue.number}#issuecomment-{stage.hub.comments(stage.repo, issue.number)[1].id}"
         assert notice.startswith("@mona `/codepilot fix` is waiting for an answer until ")
         assert status_url in notice
-        answer = stage.say(issue.number, "/codepilot continue Yes, and complex numbers")
+        answer = stage.say(issue.number, "Yes, and complex numbers")
         end = await stage.end_of(command)
         assert end.state is JobState.DONE, end
         assert end.job_id == pause.job_id

@@ -28,6 +28,7 @@ from bot.domain.commands import (
     Plan,
     PushEvent,
     RecipeDue,
+    ReplyEvent,
     Resolve,
     Retry,
     Review,
@@ -74,6 +75,7 @@ COMMANDS: tuple[Command, ...] = (
     PushEvent(head_sha="b" * 40),
     ChecksFailed(run_id=1, name="CI", conclusion="failure", head_sha="c" * 40, branch="main"),
     AssignEvent(assignee_id=1),
+    ReplyEvent(message="x"),
     CloseEvent(),
     AccessLost(),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bot.domain.commands import ReplyEvent
 from bot.events.delivery import IgnoredDelivery
 from tests.payloads import a_payload, read
 
@@ -54,7 +55,9 @@ def _is_ignored(event: str, **changes: object) -> bool:
     ],
 )
 def test_a_command_in_other_words_is_no_command(comment: str, event: str) -> None:
-    assert _is_ignored(event, **{f"{WORDS[event]}__body": comment})
+    found = read(event, a_payload(event, **{f"{WORDS[event]}__body": comment}))
+    # Such a text may still answer a question of the agent.
+    assert isinstance(found, IgnoredDelivery) or isinstance(found.command, ReplyEvent)
 
 
 @pytest.mark.parametrize("event", WORDS)

@@ -35,8 +35,9 @@ from agent_runtime.workspace.patches import count_hunks, parse_patch
 from bot.ci_logs.log_formats import excerpt, failing_lines
 from bot.ci_logs.workflow import describe_job
 from bot.domain import difference
-from bot.domain.grammar import LINE_END, parse_command, parse_merge_request
-from bot.domain.mail_reply import split_reply
+from bot.domain.grammar import parse_command, parse_merge_request
+from bot.domain.mail_reply import LINE_END, parse_reply, split_reply
+from bot.jobs import waiting
 from bot.permissions.levels import allowed_commands
 from bot.permissions.repo_config import parse_config, parse_recipe
 from bot.prompt import sanitize
@@ -215,6 +216,16 @@ def _(text: str) -> None:
 def _(text: str) -> None:
     parse_command(f"/codepilot fix\n{text}\n/codepilot no, {text[:100]}", triggers=("/codepilot",))
     parse_command(f"/codepilot please do not {text}", triggers=("/codepilot",))
+
+
+@_on_the_loop("comment without a command", 65_536)
+def _(text: str) -> None:
+    parse_reply(f"> a\n\n{text}", triggers=("/codepilot",))
+
+
+@_on_the_loop("quoted question", 16_000)
+def _(text: str) -> None:
+    waiting._quotes(f"> {text}\n" + "a question of the agent\n" * 300, text)
 
 
 @_on_the_loop("error of a model service", 250_000)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bot.domain.access import BotProfile, TrustedBots
-from bot.domain.commands import Fix, UnknownVerb
+from bot.domain.commands import Fix, ReplyEvent, UnknownVerb
 from bot.domain.job import Actor, Job, LineRange, Origin, Repo, Thread
 from bot.events.delivery import Delivery, IgnoredDelivery
 from bot.events.triggers import job_from, router
@@ -228,8 +228,21 @@ def test_only_the_author_of_a_comment_on_lines_commands() -> None:
     assert "not the sender" in reason(REVIEW_COMMENT, comment__user={"id": 21, "login": "someone"})
 
 
-def test_a_comment_on_lines_without_a_command_is_ignored() -> None:
-    assert "no command" in reason(REVIEW_COMMENT, comment__body="Nice.")
+def test_a_comment_without_a_command_may_answer_a_question_and_carries_no_thread() -> None:
+    found = job(REVIEW_COMMENT, comment__body="> Which one?\n\nThe first.", comment__in_reply_to_id=5)
+    assert found.command == ReplyEvent(message="The first.", quoted="> Which one?")
+    assert (found.lane, found.origin.root, found.thread.title, found.thread.body) == ("event", 5, "", "")
+
+
+def test_a_workflow_starts_no_job_for_a_comment_without_a_command() -> None:
+    assert "no command" in _reason(a_comment_event("The first."))
+
+
+@pytest.mark.parametrize(
+    "body", ["", "> Which one?", "@rita, which one?", "<!-- the first -->", "See /codepilot help", "-- \nMona"]
+)
+def test_a_comment_that_answers_nobody_is_ignored(body: str) -> None:
+    assert "no command" in reason(REVIEW_COMMENT, comment__body=body)
 
 
 @pytest.mark.parametrize(
