@@ -142,15 +142,15 @@ _MEANINGS: Mapping[int, str] = {
 
 _REJECTIONS: Mapping[str, str] = {
     # Without the service's text, which may quote the key.
-    _BAD_KEY: "{name} did not accept the API key (HTTP 401). Check {key}.",
+    _BAD_KEY: "{0.name} did not accept the API key (HTTP 401). Check {0.key_variable}.",
     _FORBIDDEN: (
-        "{name} accepts the API key but does not let it use model {model!r} (HTTP 403). "
-        "Choose another model with {model_setting}, or set {key} to a key that may use it."
+        "{0.name} accepts the API key but does not let it use model {0.model!r} (HTTP 403). "
+        "Choose another model with {0.model_setting}, or set {0.key_variable} to a key that may use it."
     ),
-    _NO_CREDIT: "The account at {name} has no credit left. Top it up, or set {key} to another's key.",
+    _NO_CREDIT: "The account at {0.name} has no credit left. Top it up, or set {0.key_variable} to another's key.",
     _UNKNOWN_MODEL: (
-        "{name} knows no model {model!r} ({text}). Set {model_setting} to one that your key can use, and check "
-        "{url_setting} if you have set it."
+        "{0.name} knows no model {0.model!r} ({text}). Set {0.model_setting} to one that your key can use, and check "
+        "{0.url_setting} if you have set it."
     ),
 }
 """Texts for errors that a person can fix."""
@@ -205,17 +205,8 @@ def classify(failure: AttemptFailedError, service: ModelService) -> AttemptFaile
     is_transient = status is None or status in _TRANSIENT_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR
     if rejection is None and is_transient and failure.retry_hint is not False:
         return replace(failure, message=text or "an error without a text", detail=service.redact(failure.detail))
-    rejection = rejection or "{name} refused the request to model {model!r} ({text})."
-    return ModelRejectedError(
-        rejection.format(
-            name=service.name,
-            model=service.model,
-            key=service.key_variable,
-            model_setting=service.model_setting,
-            url_setting=service.url_setting,
-            text=text,
-        )
-    )
+    rejection = rejection or "{0.name} refused the request to model {0.model!r} ({text})."
+    return ModelRejectedError(rejection.format(service, text=text))
 
 
 def _status_of(code: str) -> int | None:
@@ -289,23 +280,27 @@ def describe_error(
 
 
 _OFFLINE_TRIES = 3
-_NO_ROUTE = frozenset({errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTUNREACH})
+_MAX_CAUSES = 50
+_OFFLINE = {
+    errno.ECONNREFUSED: "its host refuses connections",
+    **dict.fromkeys((errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTUNREACH), "there is no route to its host"),
+}
 
 
 def _explain_offline(error: BaseException) -> tuple[str, int] | None:
     """Return why a host cannot be reached, and how often to try."""
     if type(error).__name__ == "ConnectTimeout":
         return "its host did not answer", 1  # that took long enough
-    seen: list[BaseException] = [error]
-    for each in seen:
-        if isinstance(each, socket.gaierror):
+    causes: list[BaseException | None] = [error]
+    for cause in causes:
+        if isinstance(cause, socket.gaierror):
             return "the name of its host cannot be resolved", _OFFLINE_TRIES
-        if isinstance(each, ConnectionRefusedError):
-            return "its host refuses connections", _OFFLINE_TRIES
-        if isinstance(each, OSError) and each.errno in _NO_ROUTE:
-            return "there is no route to its host", _OFFLINE_TRIES
-        causes = each.exceptions if isinstance(each, BaseExceptionGroup) else (each.__cause__ or each.__context__,)
-        seen += [cause for cause in causes if cause is not None and all(cause is not other for other in seen)]
+        if isinstance(cause, OSError) and (reason := _OFFLINE.get(cause.errno or 0)):
+            return reason, _OFFLINE_TRIES
+        if cause is not None and len(causes) < _MAX_CAUSES:
+            causes += (
+                cause.exceptions if isinstance(cause, BaseExceptionGroup) else [cause.__cause__ or cause.__context__]
+            )
     return None
 
 

@@ -12,10 +12,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from textwrap import indent
+from textwrap import indent, wrap
 from typing import Literal, get_args
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.text import Text
@@ -226,14 +225,10 @@ class ChatScreen:
 
     def show_facts(self, *facts: str) -> None:
         """Print short facts, as many to a line as fit."""
-        lines = [""]
-        for fact in filter(None, facts):
-            line = f"{lines[-1]} · {fact}" if lines[-1] else fact
-            if cell_len(line) <= self._console.width:
-                lines[-1] = line
-            else:
-                lines.append(fact)
-        self.say("\n".join(filter(None, lines)), style="dim")
+        # `wrap` breaks no line at a hard space.
+        text = "\N{NO-BREAK SPACE}· ".join(fact.replace(" ", "\N{NO-BREAK SPACE}") for fact in facts if fact)
+        lines = wrap(text, self._console.width, break_long_words=False, break_on_hyphens=False)
+        self.say("\n".join(lines).replace("\N{NO-BREAK SPACE}", " "), style="dim")
 
     def show_call(self, call: PendingCall) -> None:
         self._end_line()

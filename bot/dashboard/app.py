@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, urlencode
 
 import jinja2
 from aiohttp import web
+from markupsafe import Markup, escape
 
 from bot.dashboard import views
 from bot.dashboard.auth import ATTEMPT_SECONDS, SIGN_IN_SECONDS, People, Proxies, SignIn, SignIns, client_address
@@ -379,6 +380,7 @@ _TEMPLATES = jinja2.Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.filters["duration"] = duration
+_TEMPLATES.filters["codes"] = lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
 
 
 def render(template: str, **values: object) -> str:

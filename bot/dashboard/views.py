@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -268,9 +269,9 @@ class RunView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostRow:
-    """A repository's cost in a week, and its share of the largest one."""
+    """The cost of a repository or person in a week, and its share of the largest one."""
 
-    repository: str
+    name: str
     runs: int
     cost: str
     share: float
@@ -280,7 +281,8 @@ class CostRow:
 class CostWeek:
     begins: Moment
     total: str
-    rows: tuple[CostRow, ...]
+    repositories: tuple[CostRow, ...]
+    people: tuple[CostRow, ...]
 
 
 def format_moment(at: float) -> Moment:
@@ -340,32 +342,47 @@ def build_run_view(
 
 def build_cost_weeks(costs: Iterable[WeekCost]) -> tuple[CostWeek, ...]:
     """Group costs by week, latest first."""
-    costs = tuple(costs)
-    largest = max((cost.cost_usd for cost in costs), default=0.0)
     weeks = []
-    for week, week_costs in groupby(costs, key=lambda cost: cost.week):
-        rows = sorted(week_costs, key=lambda cost: (-cost.cost_usd, cost.repository))
+    for week, group in groupby(costs, key=lambda cost: cost.week):
+        week_costs = tuple(group)
         weeks.append(
             CostWeek(
                 begins=format_moment(week_start(week)),
-                total=_format_cost(sum(cost.cost_usd for cost in rows), sum(cost.unknown for cost in rows)),
-                rows=tuple(
-                    CostRow(
-                        repository=cost.repository,
-                        runs=cost.runs,
-                        cost=_format_cost(cost.cost_usd, cost.unknown),
-                        share=round(cost.cost_usd / largest, 3) if largest else 0.0,
-                    )
-                    for cost in rows
-                ),
+                total=_format_costs(week_costs),
+                repositories=_build_cost_rows(week_costs, lambda cost: cost.repository),
+                people=_build_cost_rows(week_costs, lambda cost: cost.person),
             )
         )
     return tuple(weeks)
 
 
-def _format_cost(dollars: float, unknown: int = 0) -> str:
-    text = f"${dollars:,.2f}" if dollars >= 0.01 or not dollars else f"${dollars:.4f}"  # noqa: PLR2004 - a cent
-    return f"{text} and {unknown} of unknown cost" if unknown else text
+def _build_cost_rows(costs: Iterable[WeekCost], name_of: Callable[[WeekCost], str]) -> tuple[CostRow, ...]:
+    groups = defaultdict[str, list[WeekCost]](list)
+    for cost in costs:
+        groups[name_of(cost)].append(cost)
+    sums = {name: sum(cost.cost_usd for cost in group) for name, group in groups.items()}
+    largest = max(sums.values()) or 1.0
+    return tuple(
+        CostRow(
+            name=name,
+            runs=sum(cost.runs for cost in groups[name]),
+            cost=_format_costs(groups[name]),
+            share=round(sums[name] / largest, 3),
+        )
+        for name in sorted(groups, key=lambda name: (-sums[name], name))
+    )
+
+
+def _format_costs(costs: Sequence[WeekCost]) -> str:
+    dollars, unknown, tokens = (
+        sum(getattr(cost, each) for cost in costs) for each in ("cost_usd", "unknown", "tokens")
+    )
+    rest = f"{unknown} of unknown cost{f' ({tokens:,} tokens)' if tokens else ''}" if unknown else ""
+    return " and ".join(filter(None, ["" if rest and not dollars else _format_dollars(dollars), rest]))
+
+
+def _format_dollars(dollars: float) -> str:
+    return f"${dollars:,.2f}" if dollars >= 0.01 or not dollars else f"${dollars:.4f}"  # noqa: PLR2004 - a cent
 
 
 def _build_links(job: Job, record: JobRecord, server_url: str, trace: str) -> tuple[RunLink, ...]:
@@ -397,12 +414,14 @@ def _build_facts(stored: StoredJob, record: JobRecord, log: RunLog) -> tuple[tup
         facts.append(("Ended", format_moment(stored.finished_at).text))
     if stored.attempts > 1:
         facts.append(("Attempts", str(stored.attempts)))
+    if (recipe := stored.job.recipe) is not None:
+        facts.append(("Recipe", recipe.name if recipe.level is None else f"{recipe.name}, level {recipe.level}"))
     if record.base_sha:
         facts.append(("Commit worked on", record.base_sha[:12]))
     if record.verdict is not None:
         facts.append(("Verdict", record.verdict.value.replace("_", " ")))
     if usage.requests:
-        cost = "unknown" if usage.cost_usd is None else _format_cost(usage.cost_usd)
+        cost = "unknown" if usage.cost_usd is None else _format_dollars(usage.cost_usd)
         facts += [("Cost", cost), ("Model requests", f"{usage.requests:,}"), ("Tokens", f"{usage.total_tokens:,}")]
     return tuple(facts)
 

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from agent_runtime import AsyncRuntime, Event, Network, Policy, Session, SessionError
+from agent_runtime import AsyncRuntime, Event, Network, Policy, Session, SessionError, Usage
 from bot.domain.access import Bounds
 from bot.domain.commands import CommentMode
 from bot.domain.errors import QueueError
@@ -226,16 +226,16 @@ class JobServices:
         if self.history is None:
             return
 
-        def packed(earlier: bytes | None) -> tuple[bytes, float | None] | None:
+        def packed(earlier: bytes | None) -> tuple[bytes, Usage] | None:
             events = self.session_events(job)
             entries = build_log(events, lambda text: self.strip_local_paths(self.redactor.redact(text)))
             merged = prepend_attempts(entries, None if earlier is None else unpack_log(earlier))
-            return (pack_log(merged), merged.usage.cost_usd) if events else None
+            return (pack_log(merged), merged.usage) if events else None
 
         try:
             stored = await asyncio.to_thread(packed, await self.history.load_log(job.id))
             if stored is not None:
-                await self.history.save_log(job, stored[0], cost_usd=stored[1])
+                await self.history.save_log(job, *stored)
         except (SessionError, QueueError) as error:
             log.warning("the log of the run is not kept for the dashboard: %s", error)
         except Exception:  # also where a job is given up for a fault of ours, which may be this one

@@ -15,6 +15,7 @@ from typing import Any, Never
 
 import sqlalchemy as sa
 
+from agent_runtime import Usage
 from bot.domain.errors import OtherVersionError
 from bot.domain.job import LIVE_STATES, Job, JobState
 from bot.queue import transitions
@@ -163,11 +164,12 @@ class DurableEngine:
     async def pulse(self) -> str:
         return await self._store.read(_pulse)
 
-    async def save_log(self, job: Job, body: bytes, *, cost_usd: float | None) -> None:
+    async def save_log(self, job: Job, body: bytes, usage: Usage) -> None:
         def save(tx: Transaction) -> None:
-            values = {"week": week_of(tx.now), "cost_usd": cost_usd, "body": body}
+            values = {"week": week_of(tx.now), "cost_usd": usage.cost_usd, "tokens": usage.total_tokens, "body": body}
+            person = "" if job.is_from_event else job.actor.login
             row = insert(tx, RUN_LOGS).values(
-                job_id=job.id, repo_id=job.repo.id, repository=job.repo.full_name, **values
+                job_id=job.id, repo_id=job.repo.id, repository=job.repo.full_name, person=person, **values
             )
             tx.rows.execute(row.on_conflict_do_update(index_elements=["job_id"], set_=values))
 
@@ -181,14 +183,16 @@ class DurableEngine:
         costs = (
             sa.select(
                 sa.func.max(RUN_LOGS.c.repository).label("repository"),
+                RUN_LOGS.c.person,
                 RUN_LOGS.c.week,
                 sa.func.count().label("runs"),
                 sa.func.coalesce(sa.func.sum(RUN_LOGS.c.cost_usd), 0.0).label("cost_usd"),
                 (sa.func.count() - sa.func.count(RUN_LOGS.c.cost_usd)).label("unknown"),
+                sa.func.sum(sa.case((RUN_LOGS.c.cost_usd.is_(None), RUN_LOGS.c.tokens), else_=0)).label("tokens"),
             )
             .where(RUN_LOGS.c.week >= since)
-            .group_by(RUN_LOGS.c.week, RUN_LOGS.c.repo_id)
-            .order_by(RUN_LOGS.c.week.desc(), "repository")
+            .group_by(RUN_LOGS.c.week, RUN_LOGS.c.repo_id, RUN_LOGS.c.person)
+            .order_by(RUN_LOGS.c.week.desc(), "repository", RUN_LOGS.c.person)
         )
         if repo_ids is not None:
             costs = costs.where(RUN_LOGS.c.repo_id.in_(repo_ids))

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from agent_runtime import Usage
 from bot.domain.access import LabelGrant, Tally
 from bot.domain.job import Job, JobState, Repo
 from bot.queue.records import Backlog, RunQuery, Signal, StoredJob, WeekCost
@@ -120,13 +121,13 @@ class RunHistory(Protocol):
     async def pulse(self) -> str:
         """Return a text that changes when any work is stored, changes its state or ends."""
 
-    async def save_log(self, job: Job, body: bytes, *, cost_usd: float | None) -> None:
+    async def save_log(self, job: Job, body: bytes, usage: Usage) -> None:
         """Store a run's log in place of an earlier one."""
 
     async def load_log(self, job_id: str) -> bytes | None: ...
 
     async def costs(self, since: int, repo_ids: Collection[int] | None = None) -> tuple[WeekCost, ...]:
-        """Return costs by week, latest first, and repository.
+        """Return costs by week, latest first, repository and person.
 
         Args:
             repo_ids: None for all.

@@ -76,17 +76,21 @@ class RunQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeekCost:
-    """Cost of a repository's runs that ended in a week.
+    """Cost of a person's runs in a repository that ended in a week.
 
     Attributes:
+        person: login; empty for events.
+        unknown: runs without a known cost; `tokens` are theirs.
         week: number since 1970; weeks begin on Monday.
     """
 
     repository: str
+    person: str
     week: int
     runs: int
     cost_usd: float
     unknown: int
+    tokens: int
 
 
 _DAYS_TO_MONDAY = 3  # 1970 began on a Thursday

@@ -156,6 +156,9 @@ RUN_LOGS = sa.Table(
     sa.Column("week", sa.Integer, nullable=False),
     sa.Column("cost_usd", _SECONDS),
     sa.Column("body", sa.LargeBinary, nullable=False),
+    # Empty for an event.
+    sa.Column("person", sa.Text, nullable=False, server_default=""),
+    sa.Column("tokens", _NUMBER, nullable=False, server_default="0"),
 )
 sa.Index("run_logs_week", RUN_LOGS.c.week)
 LABELS = sa.Table(

@@ -121,7 +121,7 @@ async def test_a_person_signs_in_with_github_and_sees_their_own_repositories(hub
     assert seen == {
         "mona": "Adding is off by one",
         "mona's runs": 1,
-        "mona's costs": 1,
+        "mona's costs": 2,
         "eve": "Not found",
         "eve's runs": 0,
         "eve's costs": 0,

@@ -12,6 +12,7 @@ import pytest
 
 from agent_runtime import Event, Replied, Started, Task, Usage
 from bot.dashboard.app import render
+from bot.domain.job import JobState
 from bot.jobs.record import JobRecord, ServiceOutage, StoredRecord, encode_record
 from bot.publishing.status_view import build_log, pack_log
 from tests.bot.dashboard.serving import Served, served
@@ -53,6 +54,14 @@ async def test_a_run_that_waits_for_a_service_says_so_in_the_queue_and_on_its_pa
         assert page.count("waiting for git on GitHub since") == count, path
 
 
+async def test_code_in_a_reason_is_code_and_nothing_else_of_it_is_markup(site: Served) -> None:
+    await site.engine.accept(a_job())
+    await site.engine.cancel("j1", JobState.STOPPED, "The branch `main<b>` has moved; <i>pull</i> `it.")
+    for path in ("", "/runs/j1"):
+        _, page, _ = await site.get(path)
+        assert "The branch <code>main&lt;b&gt;</code> has moved; &lt;i&gt;pull&lt;/i&gt; `it." in page
+
+
 async def test_the_costs_of_very_many_repositories_are_no_work_for_the_event_loop(
     site: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,7 +85,7 @@ def _run(run_id: str, text: str) -> list[Event]:
 async def test_a_run_that_began_anew_is_live_behind_the_log_of_the_attempt_before(tmp_path: Path) -> None:
     async with served(tmp_path) as site:
         await site.engine.accept(a_job())
-        await site.engine.save_log(a_job(), pack_log(build_log(_run("a", "First."), str)), cost_usd=1.0)
+        await site.engine.save_log(a_job(), pack_log(build_log(_run("a", "First."), str)), Usage(cost_usd=1.0))
         await site.sign_in()
         # Between two attempts there is no session.
         assert "First." in (await site.get("/runs/j1"))[1]

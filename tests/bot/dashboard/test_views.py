@@ -14,6 +14,7 @@ from bot.dashboard.views import (
     build_run_row,
     build_run_view,
 )
+from bot.domain.commands import RecipeBounds
 from bot.domain.job import Actor, JobState, Origin, Thread
 from bot.github.types import PullLink
 from bot.jobs import waiting
@@ -159,17 +160,30 @@ def test_the_cost_comes_from_the_log_or_else_from_the_result() -> None:
     assert ("Cost", "unknown") in _view(record, RunLog(usage=Usage(requests=1, cost_usd=None))).facts
 
 
+def test_the_level_of_a_recipe_is_shown() -> None:
+    recipe = RecipeBounds(name="deps", level="read-only")
+    stored = replace(RUNNING, job=replace(a_job(), recipe=recipe))
+    assert ("Recipe", "deps, level read-only") in _view(stored=stored).facts
+    stored = replace(stored, job=replace(a_job(), recipe=replace(recipe, level=None)))
+    assert ("Recipe", "deps") in _view(stored=stored).facts
+
+
 def test_costs_are_grouped_by_week_the_largest_first() -> None:
     costs = [
-        WeekCost(repository="a/a", week=2968, runs=3, cost_usd=1.0, unknown=1),
-        WeekCost(repository="b/b", week=2968, runs=1, cost_usd=4.0, unknown=0),
-        WeekCost(repository="a/a", week=2967, runs=1, cost_usd=0.0, unknown=0),
+        WeekCost(repository="a/a", person="mona", week=2968, runs=2, cost_usd=1.0, unknown=1, tokens=1_200),
+        WeekCost(repository="a/a", person="hubot", week=2968, runs=1, cost_usd=0.0, unknown=1, tokens=34),
+        WeekCost(repository="b/b", person="mona", week=2968, runs=1, cost_usd=4.0, unknown=0, tokens=0),
+        WeekCost(repository="a/a", person="", week=2967, runs=1, cost_usd=0.0, unknown=0, tokens=0),
     ]
     newest, oldest = build_cost_weeks(costs)
-    assert [(each.repository, each.cost, each.share) for each in newest.rows] == [
-        ("b/b", "$4.00", 1.0),
-        ("a/a", "$1.00 and 1 of unknown cost", 0.25),
+    assert [(each.name, each.runs, each.cost, each.share) for each in newest.repositories] == [
+        ("b/b", 1, "$4.00", 1.0),
+        ("a/a", 3, "$1.00 and 2 of unknown cost (1,234 tokens)", 0.25),
     ]
-    assert newest.total == "$5.00 and 1 of unknown cost"
+    assert [(each.name, each.runs, each.cost, each.share) for each in newest.people] == [
+        ("mona", 3, "$5.00 and 1 of unknown cost (1,200 tokens)", 1.0),
+        ("hubot", 1, "1 of unknown cost (34 tokens)", 0.0),
+    ]
+    assert newest.total == "$5.00 and 2 of unknown cost (1,234 tokens)"
     assert newest.begins.text.startswith("2026-11-16")
-    assert oldest.total == "$0.00"
+    assert (oldest.total, [each.name for each in oldest.people]) == ("$0.00", [""])

@@ -59,8 +59,8 @@ class _Contexts:
     async def load_log(self, _job_id: str) -> bytes | None:
         return None
 
-    async def save_log(self, job: Job, _body: bytes, *, cost_usd: float | None) -> None:
-        self.logs[job.id] = cost_usd
+    async def save_log(self, job: Job, _body: bytes, usage: Usage) -> None:
+        self.logs[job.id] = usage.cost_usd
 
     @asynccontextmanager
     async def open(self, _: Job) -> AsyncIterator[JobContext]:

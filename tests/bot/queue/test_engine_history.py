@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from agent_runtime import Usage
 from bot.domain.commands import Stop
 from bot.domain.job import Actor, Job, JobState, Repo
 from bot.queue import engine as engine_module
@@ -143,24 +144,31 @@ async def test_the_pulse_changes_with_every_job(history: History) -> None:
 
 async def test_costs_are_summed_by_week_and_repository(history: History) -> None:
     await _filled(history)
+    await history.engine.accept(_of("d", 4, SITE, "Hubot"))
     first = week_of(history.clock.now)
-    for job_id, repo, cost in (("a", CALC, 1.5), ("b", CALC, None), ("c", SITE, 0.25)):
-        await history.engine.save_log(_of(job_id, 1, repo, "mona"), b"a log", cost_usd=cost)
+    for job_id, repo, person, cost in (
+        ("a", CALC, "mona", 1.5),
+        ("b", CALC, "mona", None),
+        ("c", SITE, "mona", 0.25),
+        ("d", SITE, "Hubot", None),
+    ):
+        await history.engine.save_log(_of(job_id, 1, repo, person), b"a log", Usage(output_tokens=70, cost_usd=cost))
     assert await history.engine.costs(first) == (
-        WeekCost(repository="Octo/calc", week=first, runs=2, cost_usd=1.5, unknown=1),
-        WeekCost(repository="octo_x/site", week=first, runs=1, cost_usd=0.25, unknown=0),
+        WeekCost(repository="Octo/calc", person="mona", week=first, runs=2, cost_usd=1.5, unknown=1, tokens=70),
+        WeekCost(repository="octo_x/site", person="Hubot", week=first, runs=1, cost_usd=0.0, unknown=1, tokens=70),
+        WeekCost(repository="octo_x/site", person="mona", week=first, runs=1, cost_usd=0.25, unknown=0, tokens=0),
     )
     history.clock.now += 7 * _DAY
-    await history.engine.save_log(_of("c", 1, SITE, "mona"), b"another log", cost_usd=0.5)
-    assert [each.week - first for each in await history.engine.costs(first)] == [1, 0]
+    await history.engine.save_log(_of("c", 1, SITE, "mona"), b"another log", Usage(cost_usd=0.5))
+    assert [each.week - first for each in await history.engine.costs(first)] == [1, 0, 0]
     assert await history.engine.costs(first + 2) == ()
-    assert [each.repository for each in await history.engine.costs(first, {11})] == ["octo_x/site"]
+    assert [each.repository for each in await history.engine.costs(first, {11})] == ["octo_x/site"] * 2
     assert await history.engine.load_log("c") == b"another log"
 
 
 async def test_a_log_is_forgotten_with_its_job(history: History) -> None:
     await _filled(history)
-    await history.engine.save_log(_of("b", 2, CALC, "hubot"), b"a log", cost_usd=1.0)
+    await history.engine.save_log(_of("b", 2, CALC, "hubot"), b"a log", Usage(cost_usd=1.0))
     history.clock.now += 15 * _DAY
     assert await history.engine.sweep(14) == 1
     assert await history.engine.load_log("b") is None
