@@ -24,6 +24,7 @@ from agent_runtime import (
 )
 from bot.domain.commands import (
     BareCommand,
+    Continue,
     Help,
     ReplyEvent,
     RepoEvent,
@@ -70,7 +71,7 @@ from bot.jobs.repo_settings import default_settings, fetch_repo_settings, load_o
 from bot.jobs.results import resolve_undo_target, revert_commit
 from bot.jobs.setup import RepoSettings
 from bot.jobs.status import notice_text, notify, status_view
-from bot.jobs.steering import answer_question, answer_to
+from bot.jobs.steering import answer_question, answer_to, is_answer
 from bot.permissions.levels import Grant, Refusal
 from bot.permissions.permissions import NO_WRITE_ACCESS, resolve_command
 from bot.permissions.repo_config import RepoConfig, RepoConfigError
@@ -320,6 +321,9 @@ async def _dispatch(
 ) -> JobOutcome:
     if isinstance(command, StartRecipe | Steering | Talk):
         return await _run_at_once(context, command, snapshot)
+    if isinstance(command, BareCommand) and context.job.trigger.startswith("@") and await is_answer(context):
+        outcome = await handle_steering(context, Continue(message=command.goal), snapshot)
+        return replace(outcome, reply=outcome.reply or "The run that asked goes on with your answer.", is_silent=False)
     target = await resolve_undo_target(context, snapshot) if isinstance(command, Undo) else snapshot
     return await context.refuse(target) if isinstance(target, Refusal) else await _start(context, target)
 

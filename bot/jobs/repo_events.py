@@ -331,7 +331,7 @@ class EventFilter:
             is_enabled = await self._may_be_reviewed(job.repo.id, command.on)
             return "" if is_enabled else "the repository wants no review for this"
         if isinstance(command, ReplyEvent):
-            question = await waiting.find_question(self._queue, job, command, arrived=time.time())
+            question = await waiting.find_question(self._queue, job, arrived=time.time())
             return "" if question else "the comment contains no command, and answers no question of the agent"
         return await self._event_drop_reason(job, command) if isinstance(command, RepoEvent) else ""
 

@@ -29,6 +29,7 @@ from bot.domain.commands import (
 )
 from bot.domain.grammar import render_help
 from bot.domain.job import LIVE_STATES, Job, JobState
+from bot.domain.short_words import find_meaning
 from bot.events.delivery import job_id
 from bot.jobs import reports, waiting
 from bot.jobs.access import ThreadSnapshot, check_access
@@ -163,7 +164,7 @@ async def answer_question(context: JobContext, reply: ReplyEvent) -> JobOutcome:
     job, queue, silence = context.job, context.queue, Finished(is_silent=True)
     stored, earlier = await queue.get(job.id), (await context.record.read()).answering
     arrived = stored.enqueued_at if stored is not None else 0.0
-    question = await waiting.find_question(queue, job, reply, arrived=arrived)
+    question = await waiting.find_question(queue, job, arrived=arrived)
     if earlier is not None and (question is None or question[1].request_id != earlier):
         await _resume_answered(context, await queue.jobs_in_thread(job.repo.id, job.thread.key))
     elif question is None:
@@ -171,6 +172,10 @@ async def answer_question(context: JobContext, reply: ReplyEvent) -> JobOutcome:
     elif (await check_access(context.github, job, bounds=context.services.bounds)).may_command:
         # A hostile text takes a second, in which other jobs must go on.
         message = await asyncio.to_thread(clean, reply.message, limit=_MESSAGE_CHARS)
+        if find_meaning(message) == "stop":
+            lines = "\n\n".join(fence(f"{job.trigger} {verb}") for verb in ("stop", f"continue {message}"))
+            reason = f"Your comment may be the answer, or be about the run. Write the line that you mean:\n\n{lines}"
+            return await context.refuse(Refusal(reason=reason, cause="unclear-reply"))
         try:
             await _store_answer(context, *question, approved=True, note=message)
         except _NoMatchError:  # somebody was faster
@@ -179,6 +184,13 @@ async def answer_question(context: JobContext, reply: ReplyEvent) -> JobOutcome:
         return silence
     await context.react("+1")
     return silence
+
+
+async def is_answer(context: JobContext) -> bool:
+    """Whether a command without a verb answers the agent's question, also in an earlier attempt."""
+    if (await context.record.read()).answering is not None:
+        return True
+    return await waiting.find_question(context.queue, context.job, arrived=context.state.started_at) is not None
 
 
 async def _answer(

@@ -78,12 +78,14 @@ async def _update(record: StoredRecord, change: Callable[[ApprovalsRecord], Appr
     return (await record.update(lambda stored: replace(stored, approvals=change(stored.approvals)))).approvals
 
 
-async def find_question(queue: JobEngine, job: Job, reply: ReplyEvent, *, arrived: float) -> tuple[Job, Request] | None:
-    """Return the job and its question that a comment without a command answers. Sends no requests to GitHub.
+async def find_question(queue: JobEngine, job: Job, *, arrived: float) -> tuple[Job, Request] | None:
+    """Return the job and its question that a comment without a verb answers. Sends no requests to GitHub.
 
-    The question was shown in the same place before. The comment quotes it, or is by the account that gave the command
-    while nothing else waits in the thread: people also discuss a question with each other.
+    The question was shown in the same place before. The comment quotes it; or nothing else waits in the thread, and the
+    comment addresses the bot or is by the account that gave the command: people also discuss a question.
     """
+    command = job.command
+    quoted, is_addressed = (command.quoted, False) if isinstance(command, ReplyEvent) else ("", True)
     if not await queue.is_live(job.repo.id, job.thread.key):
         return None
     open_requests, answered = 0, []
@@ -94,7 +96,7 @@ async def find_question(queue: JobEngine, job: Job, reply: ReplyEvent, *, arrive
             continue
         open_requests += 1
         view = record.approvals.request_views.get(request.request_id)
-        is_quoted = _quotes(reply.quoted, request.reason)
+        is_quoted = _quotes(quoted, request.reason)
         thread = CommentTarget(kind="thread", number=target.thread.number)
         if (
             request.kind == "question"
@@ -102,7 +104,7 @@ async def find_question(queue: JobEngine, job: Job, reply: ReplyEvent, *, arrive
             and view.is_visible_at(written_at=job.origin.at, arrived=arrived)
             and arrived < request.until
             and reply_target(job) == (thread if record.comment.below else reply_target(target))
-            and (is_quoted or job.actor.id == target.actor.id)
+            and (is_quoted or is_addressed or job.actor.id == target.actor.id)
         ):
             answered.append((target, request, is_quoted))
     if len(answered) != 1:

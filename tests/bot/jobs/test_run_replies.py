@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,49 @@ async def test_where_several_requests_wait_a_reply_has_to_quote_the_question(tmp
         end = await stage.ended(pause.job_id)
         assert end.state is JobState.DONE, end
         assert await stage.still_waits(other)
+
+
+@pytest.mark.parametrize("author", ["mona", "rita"])
+async def test_a_mention_of_the_bot_answers_while_its_question_waits(tmp_path: Path, author: str) -> None:
+    async with open_seam(tmp_path, asks("Yes, floats, too")) as stage:
+        stage.profile = replace(stage.profile, triggers=("/codepilot", "@codepilot"))
+        stage.hub.add_collaborator(stage.repo, "rita", "write")
+        issue = stage.issue()
+        _, pause = await stage.paused_fix(issue.number)
+        answer = stage.say(issue.number, "@codepilot Yes, floats, too", author=author)
+        end = await stage.end_of(answer)
+        assert end.state is JobState.DONE
+        assert "The run that asked goes on with your answer." in stage.bot_comments(issue.number)[-1]
+        assert await answered_with(stage, pause) == "Yes, floats, too"
+        assert "+1" in stage.reactions(answer)
+
+
+async def test_a_mention_that_answered_is_no_work_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_seam(tmp_path, asks("Yes, floats, too")) as stage:
+        stage.profile = replace(stage.profile, triggers=("/codepilot", "@codepilot"))
+        issue = stage.issue()
+        _, pause = await stage.paused_fix(issue.number)
+        with monkeypatch.context() as patched:
+            patched.setattr(type(stage.queue), "wake", stage.hang)
+            answer = stage.say(issue.number, "@codepilot Yes, floats, too")
+            await stage.settle()
+        await stage.restart()
+        assert await answered_with(stage, pause) == "Yes, floats, too"
+        assert (await stage.end_of(answer)).state is JobState.DONE
+        assert len(stage.providers) == 1
+
+
+async def test_a_plain_word_that_means_stop_is_asked_about(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, asks()) as stage:
+        issue = stage.issue()
+        _, pause = await stage.paused_fix(issue.number)
+        stage.say(issue.number, "Cancel it, please.")
+        assert await stage.still_waits(pause)
+        told = stage.bot_comments(issue.number)[-1]
+        assert "```\n/codepilot stop\n```" in told
+        assert "```\n/codepilot continue Cancel it, please.\n```" in told
 
 
 async def test_the_first_answer_counts(tmp_path: Path) -> None:
