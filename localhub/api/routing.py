@@ -200,7 +200,8 @@ class Route:
         """
         if self.permission and call.target is not None:
             demand(call.site, call.viewer, call.target, permission=self.permission, level=self.level, role=self.role)
-        if call.target is not None and call.target.archived and self.method != "GET":
+        unarchives = self.template == "/repos/{owner}/{repo}" and call.body.get("archived") is False
+        if call.target is not None and call.target.archived and self.method != "GET" and not unarchives:
             raise HubError(403, "Repository was archived so is read-only.")
         demand_types(call.body)
         self._demand_served(call)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 NULL_SHA = "0" * 40
@@ -347,6 +347,23 @@ def blob(path: Path, sha: str) -> bytes:
     return run(path, "cat-file", "blob", sha)
 
 
+_ENDINGS = ".c .cpp .cs .css .go .html .java .js .kt .php .py .rb .rs .sh .swift .ts"
+_NAMES = "C C++ C# CSS Go HTML Java JavaScript Kotlin PHP Python Ruby Rust Shell Swift TypeScript"
+LANGUAGES = dict(zip(_ENDINGS.split(), _NAMES.split(), strict=True))
+"""Of the most common file names; GitHub knows some hundred more."""
+
+
+def languages(path: Path, branch: str) -> dict[str, int]:
+    """The bytes of each language's files, most first."""
+    head = resolve(path, f"refs/heads/{branch}")
+    sizes: dict[str, int] = {}
+    for file in tree(path, head, recursive=True) if head else ():
+        name = LANGUAGES.get(PurePosixPath(file.path).suffix)
+        if name is not None and file.size:
+            sizes[name] = sizes.get(name, 0) + file.size
+    return dict(sorted(sizes.items(), key=lambda pair: -pair[1]))
+
+
 def readme_in(entries: list[TreeEntry]) -> TreeEntry | None:
     """The file that GitHub would show below a folder's list."""
     return next((e for e in entries if e.type == "blob" and e.path.lower().partition(".")[0] == "readme"), None)
@@ -432,6 +449,18 @@ def write_commit(
     head = [f"tree {tree}", *(f"parent {parent}" for parent in dict.fromkeys(parents))]
     head += [f"author {_signature(author)}", f"committer {_signature(committer)}"]
     return _write_object(path, "commit", "\n".join([*head, "", message]).encode())
+
+
+def write_tag(path: Path, *, sha: str, kind: str, name: str, message: str, tagger: Person) -> str:
+    """Store a tag object; returns its SHA."""
+    head = [f"object {sha}", f"type {kind}", f"tag {name}", f"tagger {_signature(tagger)}"]
+    return _write_object(path, "tag", "\n".join([*head, "", message]).encode())
+
+
+def read_tag(path: Path, sha: str) -> tuple[dict[str, str], str]:
+    """The headers of a tag object, and its message."""
+    head, _, message = text(path, "cat-file", "tag", sha).partition("\n\n")
+    return dict(line.split(" ", 1) for line in head.splitlines() if " " in line), message
 
 
 def _signature(person: Person) -> str:

@@ -1,18 +1,17 @@
 """GraphQL: queries and mutations of a part of GitHub's schema, with a real parser.
 
-`answer` runs one operation against `schema`. `Root` resolves the fields of queries and mutations; the functions below
-it read repositories and threads, change threads, and commit with `createCommitOnBranch`. `threads.py` makes the values.
+`answer` runs one operation against `schema`. `Root` resolves the fields of queries, and the functions below it read
+repositories and threads. `mutations.py` changes them, and `threads.py` makes the values.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache, lru_cache, partial
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any
 
 from graphql import (
     DocumentNode,
@@ -29,15 +28,15 @@ from graphql import (
     validate,
 )
 
-from localhub.api import rules
-from localhub.api.auth import HubError, demand, demand_unlocked, not_found, or_404, role_of
-from localhub.api.routing import Call, Response, check_length
+from localhub.api.auth import HubError, can_read, demand, may, role_of
+from localhub.api.routing import Call, Response, log
 from localhub.git import plumbing as git
 from localhub.graphql import threads
+from localhub.graphql.mutations import MUTATIONS, RefusedError, repo_named, thread_of
 from localhub.graphql.threads import connection, user
-from localhub.operations import branches, pulls, workflow_files
+from localhub.operations import branches
 from localhub.operations import threads as threads_module
-from localhub.state.model import Issue, Repo, ReviewState, Role
+from localhub.state.model import Repo, User
 from localhub.state.store import Json, iso, node_id
 
 
@@ -72,6 +71,7 @@ def _result(call: Call, query: str, variables: Mapping[str, Any]) -> ExecutionRe
     except GraphQLSyntaxError as error:
         return ExecutionResult(data=None, errors=[error])
     if faults:
+        log.warning("The local hub does not serve a query: %s", "; ".join(fault.message for fault in faults))
         return ExecutionResult(data=None, errors=faults)
     return execute_sync(
         schema(),
@@ -110,7 +110,7 @@ class Root:
 
     def viewer(self, _info: GraphQLResolveInfo[Any]) -> Json:
         """The token's user."""
-        return user(self.call, self.call.user)
+        return user(self.call, self.call.user) | {"repositories": partial(_repositories, self.call, self.call.user)}
 
     def node(self, _info: GraphQLResolveInfo[Any], *, id: str) -> Json:  # noqa: A002 - GraphQL's name
         """The issue or pull request with this global id."""
@@ -127,85 +127,41 @@ class Root:
         return shown | {"issueCount": len(found)}
 
     def rateLimit(self, _info: GraphQLResolveInfo[Any]) -> Json:  # noqa: N802 - GraphQL's name
-        """The requests left in this hour."""
-        return self.call.site.rates.remaining(self.call.viewer.key, self.call.site.now(), "graphql")
+        """The requests left in this hour; each costs one here."""
+        left = self.call.site.rates.remaining(self.call.viewer.key, self.call.site.now(), "graphql")
+        return {**left, "cost": 1, "nodeCount": 0, "resetAt": iso(datetime.fromtimestamp(left["reset"], UTC))}
+
+    def user(self, _info: GraphQLResolveInfo[Any], *, login: str) -> Json:
+        """The person with this login."""
+        return self._account(login, "User", "to a User with the login of")
+
+    def repositoryOwner(self, _info: GraphQLResolveInfo[Any], *, login: str) -> Json:  # noqa: N802 - GraphQL's name
+        """The person or organisation with this login."""
+        return self._account(login, "", "to a RepositoryOwner with the login of")
+
+    def organization(self, _info: GraphQLResolveInfo[Any], *, login: str) -> Json:
+        """The organisation with this login; the hub has no teams."""
+        return self._account(login, "Organization", "to an Organization with the login of") | {
+            "teams": connection(list, dict)
+        }
+
+    def _account(self, login: str, kind: str, sentence: str) -> Json:
+        found = self.call.site.store.user(login)
+        if found is None or (kind and (found.type == "Organization") != (kind == "Organization")):
+            raise RefusedError("NOT_FOUND", f"Could not resolve {sentence} '{login}'.")
+        shown: Json = user(self.call, found) | {"__typename": found.type if found.type == "Organization" else "User"}
+        return shown | {"repositories": partial(_repositories, self.call, found)}
 
     def repository(self, _info: GraphQLResolveInfo[Any], *, owner: str, name: str) -> Json:
         """One repository."""
-        return _repository(self.call, _repo(self.call, f"{owner}/{name}", "metadata", "read"))
+        return _repository(self.call, repo_named(self.call, f"{owner}/{name}", "metadata", "read"))
 
-    def createCommitOnBranch(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
-        """Commit file changes to a branch that stands where it is expected."""
-        return create_commit(self.call, input)
-
-    def createRef(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
-        """Make a branch."""
-        repo = _by_id(self.call, input["repositoryId"], "contents")
-        made = branches.create_ref(self.call, repo, input["name"], input["oid"])
-        return {"clientMutationId": input.get("clientMutationId"), "ref": threads.ref(self.call, repo, made)}
-
-    def createPullRequest(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
-        """Open a pull request."""
-        return open_pull(self.call, _by_id(self.call, input["repositoryId"], "pull_requests"), input)
-
-    def createIssue(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
-        """Open an issue."""
-        repo = _by_id(self.call, input["repositoryId"], "issues", role="read")
-        return open_issue(self.call, repo, input)
-
-    def addComment(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
-        """Comment in a thread."""
-        return add_comment(self.call, input)
-
-    def addPullRequestReview(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
-        """Review a pull request."""
-        return add_review(self.call, input)
-
-    def closeIssue(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
-        """Close an issue."""
-        return set_state(self.call, input, "issue", "closed")
-
-    def reopenIssue(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
-        """Open an issue again."""
-        return set_state(self.call, input, "issue", "open")
-
-    def closePullRequest(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
-        """Close a pull request."""
-        return set_state(self.call, input, "pullRequest", "closed")
-
-    def reopenPullRequest(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
-        """Open a pull request again."""
-        return set_state(self.call, input, "pullRequest", "open")
-
-    def mergePullRequest(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
-        """Merge a pull request."""
-        return merge(self.call, input)
-
-
-class RefusedError(Exception):
-    """A mutation that cannot be done; `kind` is GitHub's error type, e.g. `STALE_DATA`."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-
-
-def _repo(call: Call, full_name: str, permission: str, level: str, *, role: Role | None = None) -> Repo:
-    repo = call.site.store.repo(full_name) or call.site.store.moved_repo(full_name)
-    if repo is None:
-        raise RefusedError("NOT_FOUND", f"Could not resolve to a Repository with the name '{full_name}'.")
-    needed: Role = role or ("write" if level == "write" else "read")
-    demand(call.site, call.viewer, repo, permission=permission, level=level, role=needed)
-    if repo.archived and level == "write":
-        raise RefusedError("FORBIDDEN", "Repository was archived so is read-only.")
-    return repo
-
-
-def _by_id(call: Call, repository_id: str, permission: str, *, role: Role = "write") -> Repo:
-    for repo in call.site.store.repos:
-        if node_id("Repository", repo.id) == repository_id:
-            return _repo(call, repo.full_name, permission, "write", role=role)
-    raise RefusedError("NOT_FOUND", f"Could not resolve to a node with the global id of '{repository_id}'.")
+    def __getattr__(self, name: str) -> Callable[..., Json]:
+        """The mutation of this name."""
+        mutation = MUTATIONS.get(name)
+        if mutation is None:
+            raise AttributeError(name)
+        return lambda _info, *, input: mutation(self.call, input)  # noqa: A006 - GraphQL's name
 
 
 def _repository(call: Call, repo: Repo) -> Json:
@@ -219,7 +175,25 @@ def _repository(call: Call, repo: Repo) -> Json:
     site, parent = call.site, call.site.store.repos.get(repo.fork_of) if repo.fork_of else None
     default = git.ref(repo.path, f"refs/heads/{repo.default_branch}")
     role = role_of(site, repo, call.viewer.user)
+    numbers = {user.id for user in site.store.users if may(role_of(site, repo, user), "triage")}
+    people = [person for person in site.store.users if person.id in numbers and person.type == "User"]
+    languages, newest = partial(git.languages, repo.path, repo.default_branch), branches.latest_release(site, repo)
     return threads.repository(call, repo) | {
+        "assignableUsers": connection(lambda: people, partial(user, call)),
+        "forkCount": sum(other.fork_of == repo.id for other in site.store.repos),
+        "homepageUrl": repo.homepage or None,
+        "isTemplate": False,
+        "label": partial(_label_named, call, repo),
+        "languages": _languages(repo),
+        "latestRelease": None if newest is None else partial(threads.release_of_tag, call, repo, tagName=newest.tag),
+        "licenseInfo": None,
+        "milestone": partial(_milestone_numbered, call, repo),
+        "milestones": partial(_milestones, call, repo),
+        "primaryLanguage": lambda _info: next(map(_language, languages()), None),
+        "repositoryTopics": connection(lambda: repo.topics, _topic),
+        "sshUrl": f"ssh://git@{site.repo_html(repo).partition('://')[2]}.git",
+        "stargazerCount": 0,
+        "updatedAt": iso(repo.pushed_at),
         "description": repo.description or None,
         "createdAt": iso(repo.created_at),
         "pushedAt": iso(repo.pushed_at),
@@ -242,6 +216,52 @@ def _repository(call: Call, repo: Repo) -> Json:
         "ref": ref,
         "object": partial(_object, call, repo),
     }
+
+
+def _repositories(
+    call: Call,
+    owner: User,
+    info: GraphQLResolveInfo[Any],
+    *,
+    privacy: str | None = None,
+    isFork: bool | None = None,  # noqa: N803 - GraphQL's name
+    isArchived: bool | None = None,  # noqa: N803 - the same
+    orderBy: Mapping[str, str] | None = None,  # noqa: N803 - the same
+    **page: Any,  # noqa: ANN401 - what `connection` takes
+) -> Json:
+    """The repositories that an account owns, oldest first unless asked otherwise."""
+    found = [
+        repo
+        for repo in call.site.store.repos
+        if repo.owner == owner.login
+        and can_read(call.site, call.viewer, repo)
+        and privacy in {None, "PRIVATE" if repo.private else "PUBLIC"}
+        and isFork in {None, repo.fork_of is not None}
+        and isArchived in {None, repo.archived}
+    ]
+    order = orderBy or {"field": "CREATED_AT", "direction": "ASC"}
+    keys = {"NAME": lambda repo: repo.name, "PUSHED_AT": lambda repo: repo.pushed_at}
+    found.sort(key=keys.get(order["field"], lambda repo: repo.created_at), reverse=order["direction"] == "DESC")
+    answer: Json = connection(lambda: found, partial(_repository, call))(info, **page)
+    return answer
+
+
+def _languages(repo: Repo) -> Callable[..., Json]:
+    def page(info: GraphQLResolveInfo[Any], **arguments: Any) -> Json:  # noqa: ANN401 - what `connection` takes
+        sizes = list(git.languages(repo.path, repo.default_branch).items())
+        shown: Json = connection(lambda: sizes, lambda pair: _language(pair[0]))(info, **arguments)
+        edges = [{"node": node, "size": size} for node, (_, size) in zip(shown["nodes"], sizes, strict=False)]
+        return shown | {"edges": edges}
+
+    return page
+
+
+def _language(name: str) -> Json:
+    return {"id": node_id("Language", name), "name": name}
+
+
+def _topic(name: str) -> Json:
+    return {"id": node_id("RepositoryTopic", name), "topic": {"id": node_id("Topic", name), "name": name}}
 
 
 def _object(call: Call, repo: Repo, _info: GraphQLResolveInfo[Any], *, oid: str | None = None) -> Json | None:
@@ -316,6 +336,35 @@ def _threads(
     return answer
 
 
+def _label_named(call: Call, repo: Repo, _info: GraphQLResolveInfo[Any], *, name: str) -> Json | None:
+    found = call.site.store.labels.get((repo.id, name.lower()))
+    return None if found is None else threads.label(found)
+
+
+def _milestone_numbered(call: Call, repo: Repo, _info: GraphQLResolveInfo[Any], *, number: int) -> Json | None:
+    found = next((each for each in call.site.store.milestones_of(repo) if each.number == number), None)
+    return None if found is None else threads.milestone(found)
+
+
+def _milestones(
+    call: Call,
+    repo: Repo,
+    info: GraphQLResolveInfo[Any],
+    *,
+    states: list[str] | None = None,
+    query: str = "",
+    **page: Any,  # noqa: ANN401 - what `connection` takes
+) -> Json:
+    """A repository's milestones of some states, those with `query` in the title."""
+    found = [
+        each
+        for each in call.site.store.milestones_of(repo)
+        if each.state.upper() in (states or ("OPEN", "CLOSED")) and (query or "").lower() in each.title.lower()
+    ]
+    answer: Json = connection(lambda: found, threads.milestone)(info, **page)
+    return answer
+
+
 def _labels(call: Call, repo: Repo, info: GraphQLResolveInfo[Any], *, query: str = "", **page: Any) -> Json:  # noqa: ANN401 - what `connection` takes
     """A repository's labels by name, those with `query` in it."""
     labels = call.site.store.labels
@@ -325,202 +374,3 @@ def _labels(call: Call, repo: Repo, info: GraphQLResolveInfo[Any], *, query: str
     )
     answer: Json = connection(lambda: found, threads.label)(info, **page)
     return answer
-
-
-Inputs = Mapping[str, Any]
-_EVENTS: Mapping[str | None, ReviewState] = {
-    None: "PENDING",
-    "APPROVE": "APPROVED",
-    "REQUEST_CHANGES": "CHANGES_REQUESTED",
-    "COMMENT": "COMMENTED",
-}
-
-
-def thread_of(
-    call: Call, node_id: str, *, level: Literal["read", "write"] = "write", role: Role | None = None
-) -> tuple[Repo, Issue]:
-    """The thread of a global id.
-
-    Args:
-        level: of the viewer's access.
-        role: the weakest role of a permitted user; by default the level.
-
-    Raises:
-        HubError: there is no such thread, or access is refused.
-    """
-    try:
-        kind, _, number = base64.b64decode(node_id, validate=True).decode().partition(":")
-    except (binascii.Error, ValueError):
-        kind, number = "", ""
-    found = call.site.store.issues.get(int(number)) if number.isdecimal() else None
-    if found is None or kind != ("Issue" if found.pull is None else "PullRequest"):
-        raise HubError(404, f"Could not resolve to a node with the global id of '{node_id}'.")
-    repo = call.site.store.repos[found.repo_id]
-    permission = "issues|pull_requests"
-    demand(call.site, call.viewer, repo, permission=permission, level=level, role=role or level)
-    if repo.archived and level == "write":
-        raise HubError(403, "Repository was archived so is read-only.")
-    return repo, found
-
-
-def _mutation_payload(inputs: Inputs, **parts: object) -> Json:
-    return {"clientMutationId": inputs.get("clientMutationId"), **parts}
-
-
-def open_pull(call: Call, repo: Repo, inputs: Inputs) -> Json:
-    """Do `createPullRequest`.
-
-    Raises:
-        HubError: a branch is missing, there is nothing between them, or they already have one.
-    """
-    if not inputs["title"].strip():
-        raise HubError(422, "Title can't be blank")
-    check_length(inputs["title"], "PullRequest", "title")
-    new = pulls.NewPull(
-        head=inputs["headRefName"],
-        base=inputs["baseRefName"],
-        title=inputs["title"],
-        body=inputs.get("body"),
-        draft=bool(inputs.get("draft")),
-        maintainer_can_modify=inputs.get("maintainerCanModify", True),
-    )
-    made = pulls.open_pull(call.site, repo, call.user, new, app_id=call.app_id)
-    return _mutation_payload(inputs, pullRequest=threads.thread(call, repo, made))
-
-
-def open_issue(call: Call, repo: Repo, inputs: Inputs) -> Json:
-    """Do `createIssue`."""
-    if not inputs["title"].strip():
-        raise HubError(422, "Title can't be blank")
-    check_length(inputs["title"], "Issue", "title")
-    labels = {node_id("Label", label.id): label.name for label in call.site.store.labels.values()}
-    made = threads_module.open_issue(
-        call.site,
-        repo,
-        call.user,
-        title=inputs["title"],
-        body=inputs.get("body"),
-        labels=[labels[each] for each in inputs.get("labelIds") or () if each in labels],
-        app_id=call.app_id,
-    )
-    return _mutation_payload(inputs, issue=threads.thread(call, repo, made))
-
-
-def add_comment(call: Call, inputs: Inputs) -> Json:
-    """Do `addComment`."""
-    repo, issue = thread_of(call, inputs["subjectId"], role="read")
-    demand_unlocked(call.site, call.viewer, repo, issue, "comment")
-    if not inputs["body"].strip():
-        raise HubError(422, "Body can't be blank")
-    check_length(inputs["body"], "IssueComment", "body")
-    made = threads_module.comment(call.site, issue, call.user, inputs["body"], app_id=call.app_id)
-    edge = {"node": threads.comment(call, repo, made)}
-    return _mutation_payload(inputs, commentEdge=edge, subject=threads.thread(call, repo, issue))
-
-
-def add_review(call: Call, inputs: Inputs) -> Json:
-    """Do `addPullRequestReview`; without an event the review is pending."""
-    repo, issue = thread_of(call, inputs["pullRequestId"], role="read")
-    state, body = _EVENTS[inputs.get("event")], inputs.get("body") or ""
-    if state in {"COMMENTED", "CHANGES_REQUESTED"} and not body.strip():
-        raise HubError(422, "Body can't be blank")
-    made, _ = pulls.submit_review(call.site, issue, call.user, state=state, body=body)
-    return _mutation_payload(inputs, pullRequestReview=threads.review(call, repo, made))
-
-
-def set_state(
-    call: Call, inputs: Inputs, kind: Literal["issue", "pullRequest"], state: Literal["open", "closed"]
-) -> Json:
-    """Do `closeIssue`, `reopenIssue`, `closePullRequest` or `reopenPullRequest`."""
-    repo, issue = thread_of(call, inputs[f"{kind}Id"])
-    reason = inputs.get("stateReason")
-    changed = threads_module.set_state(call.site, issue, call.user, state, reason.lower() if reason else None)
-    return _mutation_payload(inputs, **{kind: threads.thread(call, repo, changed)})
-
-
-def merge(call: Call, inputs: Inputs) -> Json:
-    """Do `mergePullRequest`."""
-    repo, issue = thread_of(call, inputs["pullRequestId"])
-    pull = or_404(issue.pull)
-    if (inputs.get("expectedHeadOid") or pull.head_sha) != pull.head_sha:
-        raise HubError(422, "Head branch was modified. Review and try the merge again.")
-    message = "\n\n".join(filter(None, (inputs.get("commitHeadline"), inputs.get("commitBody"))))
-    method = inputs.get("mergeMethod", "MERGE").lower()
-    pulls.merge(call.site, issue, call.user, method=method, message=message)
-    return _mutation_payload(inputs, pullRequest=threads.thread(call, repo, call.site.store.issues[issue.id]))
-
-
-def create_commit(call: Call, inputs: Mapping[str, Any]) -> Json:
-    """Do `createCommitOnBranch`.
-
-    Raises:
-        RefusedError: the branch is missing or stands elsewhere, or a path or content cannot be.
-        HubError: the viewer may not.
-    """
-    repo, branch = _branch_of(call, inputs["branch"])
-    name = f"refs/heads/{branch}"
-    head = git.ref(repo.path, name)
-    if head is None:
-        raise RefusedError("NOT_FOUND", f"No ref found for branch '{branch}'.")
-    expected = inputs["expectedHeadOid"]
-    if head.sha != expected:
-        raise RefusedError(
-            "STALE_DATA", f'Expected branch to point to "{expected}" but it did not. Pull and try again.'
-        )
-    changes = inputs.get("fileChanges") or {}
-    old = {entry.path: entry for entry in git.tree(repo.path, head.sha, recursive=True)}
-    edits = [
-        *(_deletion(old, given["path"]) for given in changes.get("deletions") or ()),
-        *(_addition(repo, old, given) for given in changes.get("additions") or ()),
-    ]
-    tree = git.write_tree(repo.path, head.sha, edits)
-    message = "\n\n".join(filter(None, (inputs["message"]["headline"], inputs["message"].get("body"))))
-    sha = threads_module.write_commit(call.site, repo, tree=tree, parents=[head.sha], message=message, author=call.user)
-    workflow_files.demand_for_commit(repo.path, call.viewer, sha)
-    rules.demand(call.site, repo, name, head.sha, sha, login=call.user.login)
-    try:
-        git.update_ref(repo.path, name, sha, head.sha)
-    except git.HubGitError as error:
-        text = f'Expected branch to point to "{expected}" but it did not. Pull and try again.'
-        raise RefusedError("STALE_DATA", text) from error
-    branches.sync(call.site, repo, call.user)
-    made = git.Ref(name=name, sha=sha)
-    return {
-        "clientMutationId": inputs.get("clientMutationId"),
-        "commit": threads.commit(call, repo, git.commit(repo.path, sha)),
-        "ref": threads.ref(call, repo, made),
-    }
-
-
-def _branch_of(call: Call, branch: Mapping[str, str]) -> tuple[Repo, str]:
-    if branch.get("id"):
-        for repo in call.site.store.repos:
-            for ref in git.refs(repo.path):
-                if threads.ref_id(repo, ref.name) == branch["id"]:
-                    checked = _repo(call, repo.full_name, "contents", "write")
-                    return checked, ref.name.removeprefix("refs/heads/")
-        raise not_found()
-    full_name, name = branch.get("repositoryNameWithOwner"), branch.get("branchName")
-    if not full_name or not name:
-        raise RefusedError("UNPROCESSABLE", "A branch needs an id, or repositoryNameWithOwner and branchName.")
-    return _repo(call, full_name, "contents", "write"), name.removeprefix("refs/heads/")
-
-
-def _deletion(old: Mapping[str, git.TreeEntry], path: str) -> tuple[str, str | None, str]:
-    if path not in old or old[path].type != "blob":
-        raise RefusedError("UNPROCESSABLE", f"A path was requested for deletion which does not exist: {path}")
-    return "0", None, path
-
-
-def _addition(repo: Repo, old: Mapping[str, git.TreeEntry], file: Mapping[str, str]) -> tuple[str, str | None, str]:
-    """A new file gets mode 100644; a file that is there keeps its own."""
-    path = file["path"]
-    parts = path.split("/")
-    if any(part in {"", ".", ".."} or part.lower() == ".git" for part in parts):
-        raise RefusedError("UNPROCESSABLE", f"A path is malformed: {path}")
-    try:
-        content = base64.b64decode(file["contents"], validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise RefusedError("UNPROCESSABLE", f"The contents of {path} are not valid Base64") from error
-    mode = old[path].mode if path in old and old[path].type == "blob" else "100644"
-    return mode, git.write_blob(repo.path, content), path

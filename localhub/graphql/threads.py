@@ -25,6 +25,7 @@ from localhub.state.model import (
     Issue,
     IssueEvent,
     Label,
+    Milestone,
     Pull,
     PullRequestReview,
     Release,
@@ -103,7 +104,9 @@ def thread(call: Call, repo: Repo, value: Issue) -> Json:
         "closedAt": iso_or_none(value.closed_at),
         "locked": value.locked,
         "url": threads_views.thread_page(site, repo, value),
-        "milestone": None,
+        "activeLockReason": (value.lock_reason or "").upper().replace("-", "_").replace(" ", "_") or None,
+        "isPinned": False,
+        "milestone": None if value.milestone_id is None else milestone(site.store.milestones[value.milestone_id]),
         "projectCards": connection(list, dict),
         "repository": lambda _info: repository(call, repo),
         "labels": connection(lambda: labels_of(call, repo, value), partial(label)),
@@ -199,7 +202,7 @@ def label(value: Label) -> Json:
     }
 
 
-def _authored_fields(call: Call, repo: Repo, value: Issue | Comment) -> Json:
+def _authored_fields(call: Call, repo: Repo, value: Issue | Comment | ReviewComment) -> Json:
     """The fields that threads and comments share."""
     return {
         "author": person(call, value.author_id),
@@ -222,17 +225,71 @@ def _count(count: int, _info: GraphQLResolveInfo[Any], **_page: object) -> Json:
     return {"totalCount": count}
 
 
+def milestone(value: Milestone) -> Json:
+    """`Milestone`."""
+    return {
+        "id": node_id("Milestone", value.id),
+        "number": value.number,
+        "title": value.title,
+        "description": value.description,
+        "dueOn": iso_or_none(value.due_on),
+        "state": value.state.upper(),
+    }
+
+
 def comment(call: Call, repo: Repo, value: Comment) -> Json:
     """`IssueComment`."""
     return {
-        "__typename": "IssueComment",
-        "id": node_id("IssueComment", value.id),
-        "databaseId": value.id,
         "url": threads_views.comment(call.site, repo, value)["html_url"],
         "includesCreatedEdit": value.updated_at != value.created_at,
-        "isMinimized": False,
-        "minimizedReason": None,
+        **_comment_fields(call, "IssueComment", value),
         **_authored_fields(call, repo, value),
+    }
+
+
+def _comment_fields(call: Call, kind: str, value: Comment | ReviewComment) -> Json:
+    global_id = node_id(kind, value.id)
+    reason = call.site.store.minimized.get(global_id)
+    return {
+        "__typename": kind,
+        "id": global_id,
+        "databaseId": value.id,
+        "isMinimized": reason is not None,
+        "minimizedReason": reason,
+    }
+
+
+def review_comment(call: Call, repo: Repo, value: ReviewComment) -> Json:
+    """`PullRequestReviewComment`."""
+    parent = call.site.store.review_comments.get(value.in_reply_to) if value.in_reply_to else None
+    return {
+        "path": value.path,
+        "diffHunk": value.diff_hunk,
+        "outdated": False,
+        "replyTo": None if parent is None else lambda _info: review_comment(call, repo, parent),
+        "url": threads_views.review_comment(call.site, repo, value)["html_url"],
+        **_comment_fields(call, "PullRequestReviewComment", value),
+        **_authored_fields(call, repo, value),
+    }
+
+
+def review_thread(call: Call, repo: Repo, first: ReviewComment) -> Json:
+    """`PullRequestReviewThread`: a conversation on lines, by its first comment."""
+    resolver = call.site.store.users.get(call.site.store.resolved.get(first.id, 0))
+    said = [each for each in call.site.store.review_comments if first.id in {each.id, each.in_reply_to}]
+    return {
+        "id": node_id("PullRequestReviewThread", first.id),
+        "comments": connection(lambda: said, partial(review_comment, call, repo)),
+        "diffSide": first.side,
+        "isCollapsed": resolver is not None,
+        "isOutdated": False,
+        "isResolved": resolver is not None,
+        "line": first.line,
+        "originalLine": first.line,
+        "startLine": first.start_line,
+        "path": first.path,
+        "resolvedBy": None if resolver is None else user(call, resolver),
+        "subjectType": "FILE" if first.line is None else "LINE",
     }
 
 
@@ -241,6 +298,11 @@ def review(call: Call, repo: Repo, value: PullRequestReview) -> Json:
     return {
         "__typename": "PullRequestReview",
         "id": node_id("PullRequestReview", value.id),
+        "databaseId": value.id,
+        "comments": connection(
+            lambda: [each for each in call.site.store.review_comments if each.review_id == value.id],
+            partial(review_comment, call, repo),
+        ),
         "author": person(call, value.author_id),
         "authorAssociation": account_views.association(call.site, repo, value.author_id),
         "body": value.body,
@@ -281,7 +343,15 @@ def _pull(call: Call, repo: Repo, value: Issue, pull: Pull) -> Json:
         "mergedBy": person(call, pull.merged_by),
         "mergeable": lambda _info: {"unknown": "UNKNOWN", "dirty": "CONFLICTING"}.get(state(), "MERGEABLE"),
         "mergeStateStatus": lambda _info: state().upper(),
-        "mergeCommit": lambda _info: _merge_commit(call, repo, pull),
+        "mergeCommit": lambda _info: _commit_or_none(call, repo, pull.merge_commit_sha),
+        "potentialMergeCommit": lambda _info: _commit_or_none(call, repo, merge_state.test_merge(repo, value, pull)),
+        "files": connection(lambda: git_diff.pull_files(repo.path, pull), _changed_file),
+        "latestReviews": connection(lambda: _latest_reviews(site, value), partial(review, call, repo)),
+        "projectItems": connection(list, dict),
+        "reviewThreads": connection(
+            lambda: [each for each in site.store.review_comments_of(value) if each.in_reply_to is None],
+            partial(review_thread, call, repo),
+        ),
         "additions": lambda _info: sum(file.additions for file in git_diff.pull_files(repo.path, pull)),
         "deletions": lambda _info: sum(file.deletions for file in git_diff.pull_files(repo.path, pull)),
         "changedFiles": lambda _info: len(git_diff.pull_files(repo.path, pull)),
@@ -351,9 +421,26 @@ def ref_id(repo: Repo, name: str) -> str:
     return node_id("Ref", f"{repo.id}:{name}")
 
 
-def _merge_commit(call: Call, repo: Repo, pull: Pull) -> Json | None:
-    sha = pull.merge_commit_sha
+def _commit_or_none(call: Call, repo: Repo, sha: str | None) -> Json | None:
     return None if sha is None else commit(call, repo, git.commit(repo.path, sha))
+
+
+def _changed_file(value: git_diff.FileDiff) -> Json:
+    """`PullRequestChangedFile`."""
+    kind = "DELETED" if value.status == "removed" else value.status.upper()
+    return {
+        "additions": value.additions,
+        "deletions": value.deletions,
+        "path": value.path,
+        "changeType": kind,
+    }
+
+
+def _latest_reviews(site: Site, value: Issue) -> list[PullRequestReview]:
+    """The newest review of each person who was not asked for another one since."""
+    asked = value.pull.reviewers if value.pull else ()
+    newest = {each.author_id: each for each in site.store.reviews_of(value)}
+    return [each for each in newest.values() if each.author_id not in asked]
 
 
 def _decision(site: Site, value: Issue) -> str | None:

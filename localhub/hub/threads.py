@@ -14,6 +14,7 @@ from localhub.state.model import (
     Comment,
     Issue,
     IssueEvent,
+    Milestone,
     PullRequestReview,
     Reaction,
     Repo,
@@ -128,6 +129,11 @@ class ThreadActions(AccountActions):
         with self._site.lock:
             user = self._user(by or self._now(repo).owner)
             return threads.set_locked(self._site, self.issue(repo, number), user, locked=False)
+
+    def add_milestone(self, repo: Repo, title: str, *, author: str) -> Milestone:
+        """Add a milestone; threads are put under it by the API."""
+        with self._site.lock:
+            return threads.add_milestone(self._site, self._now(repo), self._user(author), title)
 
     def attach(self, repo: Repo, content: bytes, *, author: str, media_type: str = "image/png") -> str:
         """Upload a picture as the page's text box does; its address, to be written into a text."""

@@ -328,6 +328,45 @@ def transfer(site: Site, repo: Repo, new_owner: str, sender: User) -> Repo:
     return moved
 
 
+def fork(site: Site, repo: Repo, owner: User, sender: User, *, name: str = "") -> Repo:
+    """Fork a repository into an account; one that it has already is returned.
+
+    Raises:
+        ValueError: the account has another repository of this name.
+    """
+    there = next((each for each in site.store.repos if (each.owner, each.fork_of) == (owner.login, repo.id)), None)
+    if there is not None:
+        return there
+    made = create_repo(
+        site,
+        NewRepo(
+            full_name=f"{owner.login}/{name or repo.name}",
+            private=repo.private,
+            source=None,
+            fork_of=repo,
+            description=repo.description,
+        ),
+    )
+    shown = account_views.repository(site, made)
+    del shown["has_discussions"]  # this event is without it
+    webhooks.emit(site, "fork", repo, sender, {"forkee": shown})
+    return made
+
+
+def edit(site: Site, old: Repo, new: Repo, sender: User) -> Repo:
+    """Change what a repository says of itself; nothing happens when it is the same."""
+    if new == old:
+        return old
+    site.store.repos.put(new)
+    names = [name for name in ("description", "homepage", "default_branch") if getattr(old, name) != getattr(new, name)]
+    changes = {name: {"from": getattr(old, name)} for name in names}
+    if changes:
+        webhooks.emit(site, "repository", new, sender, {"action": "edited", "changes": changes})
+    if old.private != new.private:
+        webhooks.emit(site, "repository", new, sender, {"action": "privatized" if new.private else "publicized"})
+    return new
+
+
 def _move_repo(site: Site, old: Repo, new: Repo) -> Repo:
     if site.store.repo(new.full_name) is not None:
         raise ValueError(f"there is a repository {new.full_name} already; choose another name")

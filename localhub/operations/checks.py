@@ -113,13 +113,13 @@ def announce_check_run(
     webhooks.emit(site, "check_run", repo, sender, payload | (more or {}), only=only)
 
 
-def announce_suite(site: Site, repo: Repo, runs: list[CheckRun], sender: User) -> None:
+def announce_suite(site: Site, repo: Repo, runs: list[CheckRun], sender: User, *, action: str = "completed") -> None:
     """Send a `check_suite` event, once all of its check runs have ended."""
     suite = checks_views.check_suite(site, repo, runs)
     if suite["status"] == "completed":
         # An event's suite is without the repository, which is beside it.
         told = {name: value for name, value in suite.items() if name != "repository"}
-        webhooks.emit(site, "check_suite", repo, sender, {"action": "completed", "check_suite": told})
+        webhooks.emit(site, "check_suite", repo, sender, {"action": action, "check_suite": told})
 
 
 def suite_at(site: Site, repo: Repo, app: App, sha: str) -> list[CheckRun]:

@@ -184,6 +184,30 @@ def merge(site: Site, issue: Issue, user: User, *, method: str = "merge", messag
     return sha
 
 
+def update_branch(site: Site, issue: Issue, user: User, *, expected: str | None = None) -> None:
+    """Merge the base branch into a pull request's head; nothing happens when it is up to date.
+
+    Raises:
+        HubError: 422, the head is another commit, or there are conflicts.
+    """
+    repo, pull = site.store.repos[issue.repo_id], or_404(issue.pull)
+    head_repo = site.store.repos[pull.head_repo_id]
+    if expected not in {None, pull.head_sha}:
+        raise HubError(422, "expected head sha didn't match current head ref.")
+    if git.is_ancestor(repo.path, pull.base_sha, pull.head_sha):
+        raise HubError(422, "There are no new commits on the base branch.")
+    tree = git_diff.merge_tree(repo.path, pull.head_sha, pull.base_sha)
+    if tree is None:
+        raise HubError(422, "merge conflict between base and head")
+    message = f"Merge branch '{pull.base_ref}' into {pull.head_ref}"
+    parents = [pull.head_sha, pull.base_sha]
+    sha = threads.write_commit(site, repo, tree=tree, parents=parents, message=message, author=user)
+    if head_repo.id != repo.id:
+        git.run(head_repo.path, "fetch", "--quiet", str(repo.path), sha)
+    git.update_ref(head_repo.path, f"refs/heads/{pull.head_ref}", sha, pull.head_sha)
+    branches.sync(site, head_repo, user)
+
+
 class UnplacedError(Exception):
     """The difference lacks the place of a comment; `field` is `path`, `line` or `start_line`."""
 
@@ -194,14 +218,20 @@ class UnplacedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewComment:
-    """A comment to make on a line, or on the lines from `start_line` to `line`."""
+    """A comment to make on a line, or on the lines from `start_line` to `line`.
+
+    Attributes:
+        line: None for a comment on the whole file.
+        position: of the line in the difference, the older way to name it.
+    """
 
     path: str
     body: str
-    line: int
+    line: int | None = None
     side: Side = "RIGHT"
     start_line: int | None = None
     start_side: Side | None = None
+    position: int | None = None
 
 
 def submit_review(
@@ -330,7 +360,9 @@ def _save_review(
 def _place_comment(site: Site, issue: Issue, review: PullRequestReview, draft: NewComment) -> ReviewComment:
     patch = _patch_of(site.store.repos[issue.repo_id], issue, draft.path)
     found = git_diff.rows(patch)
-    at = git_diff.position(found, draft.line, draft.side)
+    if draft.position is not None:
+        draft = _placed_by_position(draft, found)
+    at = 1 if draft.line is None else git_diff.position(found, draft.line, draft.side)
     if at is None:
         raise UnplacedError("line")
     start_side = None if draft.start_line is None else draft.start_side or draft.side
@@ -352,11 +384,19 @@ def _place_comment(site: Site, issue: Issue, review: PullRequestReview, draft: N
         start_line=draft.start_line,
         start_side=start_side,
         position=at,
-        diff_hunk=git_diff.excerpt(patch, at),
+        diff_hunk="" if draft.line is None else git_diff.excerpt(patch, at),
         in_reply_to=None,
         created_at=review.submitted_at,
         updated_at=review.submitted_at,
     )
+
+
+def _placed_by_position(draft: NewComment, rows: list[git_diff.Row]) -> NewComment:
+    row = rows[draft.position] if draft.position is not None and 0 < draft.position < len(rows) else None
+    line = None if row is None else row.old if row.new is None else row.new
+    if row is None or line is None:
+        raise UnplacedError("line")
+    return replace(draft, line=line, side="LEFT" if row.new is None else "RIGHT")
 
 
 def _patch_of(repo: Repo, issue: Issue, path: str) -> str:
@@ -373,7 +413,7 @@ def _announce_review_comment(
     issue = site.store.thread_of(comment)
     payload: Json = {
         "action": action,
-        "comment": threads_views.review_comment(site, repo, comment),
+        "comment": {"line": None, "original_line": None} | threads_views.review_comment(site, repo, comment),
         "pull_request": threads_views.pull_simple(site, repo, issue),
     }
     webhooks.emit(site, "pull_request_review_comment", repo, sender, payload | (more or {}))

@@ -14,7 +14,18 @@ from typing import Literal, TypeAlias
 from localhub.api.auth import HubError, Viewer, can_read, invalid
 from localhub.git import plumbing as git
 from localhub.operations import webhooks
-from localhub.state.model import Comment, Issue, IssueEvent, Label, Reaction, Repo, ReviewComment, User, reaction_kind
+from localhub.state.model import (
+    Comment,
+    Issue,
+    IssueEvent,
+    Label,
+    Milestone,
+    Reaction,
+    Repo,
+    ReviewComment,
+    User,
+    reaction_kind,
+)
 from localhub.state.store import Json, Site
 from localhub.views import accounts as account_views
 from localhub.views import threads as threads_views
@@ -146,6 +157,38 @@ def set_assignees(site: Site, issue: Issue, sender: User, users: Iterable[User])
     return issue
 
 
+def add_milestone(site: Site, repo: Repo, creator: User, title: str) -> Milestone:
+    """Keep a new milestone; nothing is announced yet."""
+    now = site.now()
+    return site.store.milestones.put(
+        Milestone(
+            id=site.store.new_id(),
+            repo_id=repo.id,
+            number=max((each.number for each in site.store.milestones_of(repo)), default=0) + 1,
+            title=title,
+            description=None,
+            creator_id=creator.id,
+            created_at=now,
+            updated_at=now,
+        )
+    )
+
+
+def set_milestone(site: Site, issue: Issue, sender: User, milestone: Milestone | None) -> Issue:
+    """Put a thread under a milestone, or under none; one event for each that came or went."""
+    old = None if issue.milestone_id is None else site.store.milestones[issue.milestone_id]
+    if old == milestone:
+        return issue
+    number = None if milestone is None else milestone.id
+    issue = site.store.issues.put(replace(issue, milestone_id=number, updated_at=site.now()))
+    for action, changed in (("demilestoned", old), ("milestoned", milestone)):
+        if changed is not None:
+            record_event(site, issue, sender, action, milestone=changed.title)
+            shown = account_views.milestone(site, site.store.repos[issue.repo_id], changed)
+            announce(site, issue, sender, action, {"milestone": shown})
+    return issue
+
+
 def set_state(
     site: Site, issue: Issue, sender: User, state: Literal["open", "closed"], reason: str | None = None
 ) -> Issue:
@@ -170,12 +213,12 @@ def set_state(
     return issue
 
 
-def set_locked(site: Site, issue: Issue, sender: User, *, locked: bool) -> Issue:
+def set_locked(site: Site, issue: Issue, sender: User, *, locked: bool, reason: str | None = None) -> Issue:
     """Lock or unlock a thread's conversation; nothing happens when it already is."""
     if issue.locked == locked:
         return issue
     action = "locked" if locked else "unlocked"
-    issue = site.store.issues.put(replace(issue, locked=locked, updated_at=site.now()))
+    issue = site.store.issues.put(replace(issue, locked=locked, lock_reason=reason, updated_at=site.now()))
     record_event(site, issue, sender, action)
     announce(site, issue, sender, action)
     return issue
@@ -267,6 +310,7 @@ def record_event(
     label: Label | None = None,
     assignee_id: int | None = None,
     renamed: tuple[str, str] | None = None,
+    milestone: str | None = None,
 ) -> None:
     """Add to a thread's history."""
     site.store.history.put(
@@ -280,6 +324,7 @@ def record_event(
             label=label,
             assignee_id=assignee_id,
             renamed=renamed,
+            milestone=milestone,
         )
     )
 
@@ -318,7 +363,8 @@ def search(site: Site, viewer: Viewer, query: str) -> list[Issue]:
     """
     if not query.strip():
         raise invalid("Search", "q", "missing")
-    terms = [term.replace('"', "") for term in _TERM.findall(query)]
+    me = viewer.user.login if viewer.user else "@me"
+    terms = [term.replace('"', "").replace(":@me", f":{me}") for term in _TERM.findall(query)]
     repos = site.store.repos
     found = [
         issue
@@ -378,5 +424,12 @@ _QUALIFIERS: Mapping[str, Qualifier] = {
     "label": lambda _site, _repo, issue, value: value.lower() in {name.lower() for name in issue.labels},
     "head": lambda _site, _repo, issue, value: issue.pull is not None and issue.pull.head_ref == value,
     "base": lambda _site, _repo, issue, value: issue.pull is not None and issue.pull.base_ref == value,
+    "milestone": lambda site, _repo, issue, value: (
+        issue.milestone_id is not None and site.store.milestones[issue.milestone_id].title.lower() == value.lower()
+    ),
+    "mentions": lambda site, _repo, issue, value: value.lower() in mentioned(site, issue),
+    "review-requested": lambda site, _repo, issue, value: (
+        issue.pull is not None and any(_is_login(site, each, value) for each in issue.pull.reviewers)
+    ),
     "no": lambda _site, _repo, issue, value: not {"label": issue.labels, "assignee": issue.assignees}.get(value, ()),
 }

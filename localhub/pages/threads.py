@@ -332,7 +332,7 @@ def conversations(store: Store, issue: Issue) -> list[LineConversation]:
 
 def _conversation(first: ReviewComment, comments: Sequence[ReviewComment]) -> LineConversation:
     found = rows(first.diff_hunk)
-    wanted = range(first.start_line or first.line, first.line + 1)
+    wanted = () if first.line is None else range(first.start_line or first.line, first.line + 1)
     return LineConversation(
         first=first,
         replies=tuple(comment for comment in comments if comment.in_reply_to == first.id),

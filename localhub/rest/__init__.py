@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from localhub.api.routing import Route
-from localhub.rest import accounts, checks, commits, issues, pulls, repos
+from localhub.rest import accounts, checks, commits, issues, milestones, pulls, repos
 
 
 def all_routes() -> list[Route]:
     """Every route, in the order of trial: a template with a greedy placeholder such as `{ref}` comes last."""
-    return [route for module in (accounts, issues, pulls, checks, commits, repos) for route in module.routes.all]
+    return [
+        route for module in (accounts, issues, milestones, pulls, checks, commits, repos) for route in module.routes.all
+    ]

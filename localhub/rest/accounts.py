@@ -96,6 +96,21 @@ def user_by_id(call: Call) -> Response:
     return Response(body=account_views.public_user(call.site, user))
 
 
+@routes.on("GET", "/notifications", takes="all participating since")
+def list_notifications(call: Call) -> Response:
+    """An empty list: the hub sends no notifications."""
+    if call.viewer.user is None:
+        raise HubError(401, "Requires authentication")
+    return Response(body=[])
+
+
+@routes.on("GET", "/users/{username}/received_events")
+def list_received_events(call: Call) -> Response:
+    """An empty list: the hub has no feeds."""
+    or_404(call.site.store.user(call.params["username"]))
+    return Response(body=[])
+
+
 @routes.on("GET", "/rate_limit")
 def rate_limit(call: Call) -> Response:
     """The requests left in this hour: the hub counts them, but refuses only those without a token."""

@@ -71,13 +71,19 @@ def create_check_run(call: Call) -> Response:
 )
 def update_check_run(call: Call) -> Response:
     """Change a check run of one's own."""
-    app, old = _app(call), call.row(call.site.store.check_runs, "check_run_id")
-    if old.app_id != app.id:
-        raise not_accessible()
+    old = _own_run(call)
     run = call.site.store.check_runs.put(_with_changes(call, old))
     if run.status == "completed" and old.status != "completed":
         _announce_completion(call, run)
     return Response(body=checks_views.check_run(call.site, call.repo, run))
+
+
+def _own_run(call: Call) -> CheckRun:
+    """The check run that the path names, of the App that asks."""
+    app, run = _app(call), call.row(call.site.store.check_runs, "check_run_id")
+    if run.app_id != app.id:
+        raise not_accessible()
+    return run
 
 
 def _announce_completion(call: Call, run: CheckRun) -> None:
@@ -154,6 +160,23 @@ def list_annotations(call: Call) -> Response:
         return optional | dict(annotation) | {"blob_href": blob}
 
     return listed(call, list(annotations), show)
+
+
+@routes.on("POST", REPO + "/check-runs/{check_run_id}/rerequest", allow="checks:write")
+def rerequest_check_run(call: Call) -> Response:
+    """Ask a check run's App, which must be the viewer, to run it again."""
+    checks.rerun_check_run(call.site, _own_run(call), call.user)
+    return Response(status=201, body={})
+
+
+@routes.on("POST", REPO + "/check-suites/{check_suite_id}/rerequest", allow="checks:write")
+def rerequest_suite(call: Call) -> Response:
+    """Ask a suite's App, which must be the viewer, to run it again."""
+    runs = _suite_of(call)
+    if runs[0].app_id != _app(call).id:
+        raise not_accessible()
+    checks.announce_suite(call.site, call.repo, runs, call.user, action="rerequested")
+    return Response(status=201, body={})
 
 
 @routes.on("GET", REPO + "/check-suites/{check_suite_id}", allow="checks:read")
@@ -294,10 +317,20 @@ def one_attempt(call: Call) -> Response:
     return Response(body=_show_run(call, call.row(call.site.store.workflow_runs, "run_id"), _attempt(call)))
 
 
-@routes.on("POST", ACTIONS + "/runs/{run_id}/rerun-failed-jobs", allow="actions:write", role="write")
-def rerun_failed_jobs(call: Call) -> Response:
-    """Start another attempt of a run's failed jobs."""
-    run = call.row(call.site.store.workflow_runs, "run_id")
+@routes.on("POST", ACTIONS + "/runs/{run_id}/rerun", allow="actions:write")
+@routes.on("POST", ACTIONS + "/runs/{run_id}/rerun-failed-jobs", allow="actions:write")
+def rerun_jobs(call: Call) -> Response:
+    """Start another attempt of a run, or of its failed jobs; how it ends, a method call says."""
+    return _rerun(call, call.row(call.site.store.workflow_runs, "run_id"))
+
+
+@routes.on("POST", ACTIONS + "/jobs/{job_id}/rerun", allow="actions:write")
+def rerun_job(call: Call) -> Response:
+    """Start another attempt of a run for one of its jobs."""
+    return _rerun(call, call.site.store.workflow_runs[call.row(call.site.store.workflow_jobs, "job_id").run_id])
+
+
+def _rerun(call: Call, run: WorkflowRun) -> Response:
     if run.is_queued:
         raise HubError(403, "This workflow is already running")
     checks.rerun_failed_jobs(call.site, call.repo, run, call.user)

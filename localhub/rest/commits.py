@@ -13,13 +13,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
-from localhub.api.auth import HubError, invalid, not_found, or_404, unprocessable
+from localhub.api.auth import HubError, demand_author_or_writer, invalid, not_found, or_404, unprocessable
 from localhub.api.routing import DIFF, PATCH, RAW, Call, Response, Routes, listed, moment_of, page_of
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.operations import branches, threads, workflow_files
-from localhub.state.model import CommitStatus, Repo, User
+from localhub.operations import branches, threads, webhooks, workflow_files
+from localhub.state.model import CommitComment, CommitStatus, Repo, User
 from localhub.state.store import Json
 from localhub.views import accounts as account_views
 from localhub.views import checks as checks_views
@@ -31,6 +32,7 @@ routes = Routes()
 REPO = "/repos/{owner}/{repo}"
 GIT = REPO + "/git"
 READ, WRITE = "contents:read", "contents:write"
+COMMIT_COMMENT = REPO + "/comments/{comment_id}"
 STATES = ("error", "failure", "pending", "success")
 
 _KINDS = {"100644": "blob", "100755": "blob", "120000": "blob", "040000": "tree", "160000": "commit"}
@@ -173,6 +175,69 @@ def list_pulls_with_commit(call: Call) -> Response:
     return listed(call, found, lambda issue: threads_views.pull_simple(call.site, call.repo, issue))
 
 
+@routes.on("GET", REPO + "/commits/{commit_sha}/comments", allow=READ)
+def list_commit_comments(call: Call) -> Response:
+    """The comments on a commit."""
+    sha = commit_named(call, call.params["commit_sha"]).sha
+    found = [each for each in call.site.store.commit_comments if (each.repo_id, each.sha) == (call.repo.id, sha)]
+    return listed(call, found, partial(git_views.commit_comment, call.site, call.repo))
+
+
+@routes.on("POST", REPO + "/commits/{commit_sha}/comments", allow=READ, role="read", takes="body line path position")
+def create_commit_comment(call: Call) -> Response:
+    """Comment on a commit."""
+    now = call.site.now()
+    made = CommitComment(
+        id=call.site.store.new_id(),
+        repo_id=call.repo.id,
+        sha=commit_named(call, call.params["commit_sha"]).sha,
+        author_id=call.user.id,
+        body=call.text("body", "CommitComment"),
+        path=call.optional_text("path", "CommitComment"),
+        position=call.body.get("position"),
+        line=call.body.get("line"),
+        created_at=now,
+        updated_at=now,
+    )
+    if not made.body.strip():
+        raise invalid("CommitComment", "body", "missing_field")
+    shown = git_views.commit_comment(call.site, call.repo, call.site.store.commit_comments.put(made))
+    webhooks.emit(call.site, "commit_comment", call.repo, call.user, {"action": "created", "comment": shown})
+    return Response(status=201, body=shown, headers={"Location": shown["url"]})
+
+
+@routes.on("GET", REPO + "/comments", allow=READ)
+def list_all_commit_comments(call: Call) -> Response:
+    """The comments on commits of the repository."""
+    found = [each for each in call.site.store.commit_comments if each.repo_id == call.repo.id]
+    return listed(call, found, partial(git_views.commit_comment, call.site, call.repo))
+
+
+@routes.on("GET", COMMIT_COMMENT, allow=READ)
+def one_commit_comment(call: Call) -> Response:
+    """One comment on a commit."""
+    found = call.row(call.site.store.commit_comments, "comment_id")
+    return Response(body=git_views.commit_comment(call.site, call.repo, found))
+
+
+@routes.on("PATCH", COMMIT_COMMENT, allow=WRITE, role="read", takes="body")
+def edit_commit_comment(call: Call) -> Response:
+    """Change a comment on a commit."""
+    old = call.row(call.site.store.commit_comments, "comment_id")
+    demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
+    new = replace(old, body=call.text("body", "CommitComment"), updated_at=call.site.now())
+    return Response(body=git_views.commit_comment(call.site, call.repo, call.site.store.commit_comments.put(new)))
+
+
+@routes.on("DELETE", COMMIT_COMMENT, allow=WRITE, role="read")
+def delete_commit_comment(call: Call) -> Response:
+    """Remove a comment on a commit."""
+    old = call.row(call.site.store.commit_comments, "comment_id")
+    demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
+    call.site.store.commit_comments.remove(old.id)
+    return Response(status=204)
+
+
 @routes.on("GET", REPO + "/commits/{ref}", allow=READ)
 def one_commit(call: Call) -> Response:
     """One commit with its files, or its difference as text."""
@@ -191,7 +256,32 @@ def one_commit(call: Call) -> Response:
 def matching_refs(call: Call) -> Response:
     """References whose name starts so."""
     repo = _filled(call)
-    return listed(call, git.refs(repo.path, _full_name(call)), lambda ref: git_views.ref(call.site, repo, ref))
+    return listed(
+        call, git.refs(repo.path, f"refs/{call.params.get('ref', '')}"), lambda ref: git_views.ref(call.site, repo, ref)
+    )
+
+
+@routes.on("POST", GIT + "/tags", allow=WRITE, takes="message object tag tagger type")
+def create_tag(call: Call) -> Response:
+    """Make a tag object; a reference to it is made by another request."""
+    path, kind, sha = _filled(call).path, call.text("type", "Tag"), call.text("object", "Tag")
+    if git.kind_of(path, sha) != kind:
+        raise unprocessable("Object does not exist")
+    tagger = _person(call, call.body.get("tagger"), call.user)
+    made = git.write_tag(
+        path, sha=sha, kind=kind, name=call.text("tag", "Tag"), message=call.text("message", "Tag"), tagger=tagger
+    )
+    shown = git_views.tag(call.site, call.repo, made)
+    return Response(status=201, body=shown, headers={"Location": shown["url"]})
+
+
+@routes.on("GET", GIT + "/tags/{tag_sha}", allow=READ)
+def one_tag(call: Call) -> Response:
+    """One tag object."""
+    sha = call.params["tag_sha"]
+    if git.kind_of(_filled(call).path, sha) != "tag":
+        raise not_found()
+    return Response(body=git_views.tag(call.site, call.repo, sha))
 
 
 @routes.on("GET", GIT + "/ref/{ref}", allow=READ)
@@ -375,6 +465,16 @@ def readme(call: Call) -> Response:
     at, sha = _revision(call)
     found = or_404(git.readme_in(git.tree(call.repo.path, sha)))
     return _file(call, found, at)
+
+
+@routes.on("GET", REPO + "/readme/{dir}", allow=READ, takes="ref")
+def readme_of_folder(call: Call) -> Response:
+    """The README in a folder."""
+    at, sha = _revision(call)
+    folder = call.params["dir"].strip("/")
+    entry = or_404(git.entry(call.repo.path, sha, folder))
+    found = or_404(git.readme_in(git.tree(call.repo.path, entry.sha)) if entry.type == "tree" else None)
+    return _file(call, replace(found, path=f"{folder}/{found.path}"), at)
 
 
 @routes.on("GET", REPO + "/contents/{path}", allow=READ, takes="ref")

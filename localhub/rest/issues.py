@@ -24,7 +24,7 @@ from localhub.api.routing import Call, Response, Routes, check_length, listed, m
 from localhub.operations import threads
 from localhub.operations.threads import mentioned
 from localhub.rest.pulls import review_comment_of
-from localhub.state.model import Comment, Issue, ReviewComment, User
+from localhub.state.model import Comment, Issue, Milestone, ReviewComment, User
 from localhub.views import accounts as account_views
 from localhub.views import threads as threads_views
 
@@ -40,7 +40,7 @@ SubjectOf: TypeAlias = Callable[[Call], Issue | Comment | ReviewComment]
 """Finds the subject of a reaction that a request's path names."""
 
 
-@routes.on("GET", ISSUES, allow=READ, takes="assignee creator direction labels mentioned since sort state")
+@routes.on("GET", ISSUES, allow=READ, takes="assignee creator direction labels mentioned milestone since sort state")
 def list_issues(call: Call) -> Response:
     """Issues and pull requests, newest first unless asked otherwise."""
     query = call.query
@@ -55,6 +55,8 @@ def list_issues(call: Call) -> Response:
         found = [issue for issue in found if call.site.store.users[issue.author_id].login == query["creator"]]
     if "assignee" in query:
         found = [issue for issue in found if _is_assigned(call, issue, query["assignee"])]
+    if "milestone" in query:
+        found = [issue for issue in found if _is_under(call, issue, query["milestone"])]
     if "mentioned" in query:
         found = [issue for issue in found if query["mentioned"].lower() in mentioned(call.site, issue)]
     if "since" in query:
@@ -67,6 +69,13 @@ def list_issues(call: Call) -> Response:
     return listed(call, found, lambda issue: threads_views.issue(call.site, call.repo, issue))
 
 
+def _is_under(call: Call, issue: Issue, number: str) -> bool:
+    """Whether a thread is under a milestone; `none` matches no milestone, `*` any."""
+    if number in {"none", "*"} or issue.milestone_id is None:
+        return (issue.milestone_id is not None) == (number == "*") and number in {"none", "*"}
+    return str(call.site.store.milestones[issue.milestone_id].number) == number
+
+
 def _is_assigned(call: Call, issue: Issue, login: str) -> bool:
     """Whether a thread is assigned to a user; `none` matches no assignee, `*` any."""
     if login in {"none", "*"}:
@@ -74,7 +83,7 @@ def _is_assigned(call: Call, issue: Issue, login: str) -> bool:
     return login.lower() in {call.site.store.users[number].login.lower() for number in issue.assignees}
 
 
-@routes.on("POST", ISSUES, allow="issues:write", role="read", takes="assignee assignees body labels title")
+@routes.on("POST", ISSUES, allow="issues:write", role="read", takes="assignee assignees body labels milestone title")
 def create_issue(call: Call) -> Response:
     """Open an issue; labels and assignees of those who may not set them are dropped silently, as on GitHub."""
     title = call.body.get("title")
@@ -94,6 +103,8 @@ def create_issue(call: Call) -> Response:
     people = [*_assignees(call), *_assignee(call)] if allowed else []
     if people:
         issue = threads.set_assignees(call.site, issue, call.user, people)
+    if allowed and call.body.get("milestone"):
+        issue = threads.set_milestone(call.site, issue, call.user, _milestone(call))
     return Response(status=201, body=show(call, issue), headers={"Location": _url(call, issue)})
 
 
@@ -110,7 +121,9 @@ def one_issue(call: Call) -> Response:
     return Response(body=show(call, call.issue()))
 
 
-@routes.on("PATCH", ISSUE, allow=WRITE, role="read", takes="assignee assignees body labels state state_reason title")
+@routes.on(
+    "PATCH", ISSUE, allow=WRITE, role="read", takes="assignee assignees body labels milestone state state_reason title"
+)
 def edit_issue(call: Call) -> Response:
     """Change title, text, state, labels or assignees."""
     issue, body, site = call.issue(), call.body, call.site
@@ -122,6 +135,8 @@ def edit_issue(call: Call) -> Response:
         issue = threads.set_labels(site, issue, call.user, _label_names(call))
     if "assignees" in body or "assignee" in body:
         issue = threads.set_assignees(site, issue, call.user, [*_assignees(call), *_assignee(call)])
+    if "milestone" in body:
+        issue = threads.set_milestone(site, issue, call.user, _milestone(call))
     state = body.get("state", issue.state)
     if state not in {"open", "closed"}:
         raise invalid("Issue", "state", "invalid")
@@ -209,9 +224,10 @@ def _comment_body(call: Call) -> str:
 @routes.on("PUT", ISSUE + "/lock", allow=WRITE, takes="lock_reason")
 def lock(call: Call) -> Response:
     """Close a thread's conversation to all but writers."""
-    if call.text("lock_reason", "Issue", "resolved") not in {"off-topic", "too heated", "resolved", "spam"}:
+    reason = call.optional_text("lock_reason", "Issue")
+    if reason not in {None, "off-topic", "too heated", "resolved", "spam"}:
         raise invalid("Issue", "lock_reason", "invalid")
-    threads.set_locked(call.site, call.issue(), call.user, locked=True)
+    threads.set_locked(call.site, call.issue(), call.user, locked=True, reason=reason)
     return Response(status=204)
 
 
@@ -300,6 +316,14 @@ def _assignee(call: Call) -> list[User]:
     """The one assignee of the older kind of request."""
     login = call.text("assignee", "Issue", "")
     return [threads.require_user(call.site, login)] if login else []
+
+
+def _milestone(call: Call) -> Milestone | None:
+    number = call.body["milestone"]
+    found = [each for each in call.site.store.milestones_of(call.repo) if str(each.number) == str(number)]
+    if number is not None and not found:
+        raise invalid("Issue", "milestone", "invalid")
+    return found[0] if found else None
 
 
 @routes.on("GET", "/search/issues", takes="order q sort")

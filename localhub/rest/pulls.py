@@ -113,6 +113,9 @@ def edit_pull(call: Call) -> Response:
     issue, inner = pull_of(call)
     demand_author_or_writer(call.site, call.viewer, call.repo, issue.author_id)
     site, repo, body = call.site, call.repo, call.body
+    if call.body.get("maintainer_can_modify") is not None:
+        allowed = call.body["maintainer_can_modify"] and inner.head_repo_id != repo.id
+        issue = site.store.issues.put(replace(issue, pull=replace(inner, maintainer_can_modify=allowed)))
     title = call.text("title", "PullRequest", issue.title)
     text = call.optional_text("body", "PullRequest") if "body" in body else issue.body
     issue = threads.retitle(site, issue, call.user, title, text)
@@ -193,6 +196,15 @@ def merge(call: Call) -> Response:
     return Response(body={"sha": sha, "merged": True, "message": "Pull Request successfully merged"})
 
 
+@routes.on("PUT", PULL + "/update-branch", allow=WRITE, takes="expected_head_sha")
+def update_branch(call: Call) -> Response:
+    """Merge the base branch into the head."""
+    issue, _ = pull_of(call)
+    pulls.update_branch(call.site, issue, call.user, expected=call.optional_text("expected_head_sha", "PullRequest"))
+    url = call.site.repo_api(call.repo, "pulls", issue.number)
+    return Response(status=202, body={"message": "Updating pull request branch.", "url": url})
+
+
 @routes.on("GET", COMMENT, allow=READ)
 def one_comment(call: Call) -> Response:
     """One comment on a line."""
@@ -228,7 +240,7 @@ def comments(call: Call) -> Response:
     PULL + "/comments",
     allow=WRITE,
     role="read",
-    takes="body commit_id in_reply_to line path side start_line start_side",
+    takes="body commit_id in_reply_to line path position side start_line start_side subject_type",
 )
 def create_comment(call: Call) -> Response:
     """Comment on a line of the difference; `in_reply_to` answers another comment instead."""
@@ -402,12 +414,14 @@ def _new_comment(fields: Mapping[str, Any]) -> pulls.NewComment:
         if not isinstance(fields.get(name), str) or not fields[name]:
             raise invalid(COMMENT_RESOURCE, name, "missing_field")
     check_length(fields["body"], COMMENT_RESOURCE, "body")
-    if not isinstance(fields.get("line"), int):
+    position, is_of_file = fields.get("position"), fields.get("subject_type") == "file"
+    if not isinstance(fields.get("line"), int) and not isinstance(position, int) and not is_of_file:
         raise invalid(COMMENT_RESOURCE, "line", "missing_field")
     return pulls.NewComment(
         path=fields["path"],
         body=fields["body"],
-        line=fields["line"],
+        line=None if is_of_file else fields.get("line"),
+        position=None if is_of_file or fields.get("line") is not None else position,
         side=_side(fields.get("side")) or "RIGHT",
         start_line=fields.get("start_line"),
         start_side=_side(fields.get("start_side")),

@@ -7,10 +7,11 @@ from dataclasses import replace
 from urllib.parse import urlencode
 
 from localhub.api import rules
-from localhub.api.auth import HubError, can_write, invalid, not_found, or_404, role_of, unprocessable
-from localhub.api.routing import Call, Response, Routes, listed, page_size
+from localhub.api.auth import HubError, can_read, can_write, invalid, not_found, or_404, role_of, unprocessable
+from localhub.api.routing import Call, Response, Routes, listed, page_of, page_size
+from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.operations import branches, threads
+from localhub.operations import accounts, branches, threads
 from localhub.state.model import Label, Release, Repo, User
 from localhub.state.store import Json, node_id
 from localhub.views import accounts as account_views
@@ -24,12 +25,140 @@ RELEASE = RELEASES + "/{release_id}"
 
 RESOURCE = "Release"
 _COLOR = re.compile(r"[0-9A-Fa-f]{6}")
+_TOPIC = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
 
 
 @routes.on("GET", REPO, allow="metadata:read")
 def one_repo(call: Call) -> Response:
     """One repository."""
     return Response(body=account_views.full_repository(call.site, call.repo, call.viewer.user))
+
+
+@routes.on(
+    "PATCH",
+    REPO,
+    allow="administration:write",
+    role="admin",
+    takes="archived default_branch description homepage name private visibility",
+)
+def edit_repo(call: Call) -> Response:
+    """Change a repository's name, words, default branch or visibility, or make it read-only."""
+    site, old, body = call.site, call.repo, call.body
+    branch = call.text("default_branch", "Repository", old.default_branch)
+    if git.ref(old.path, f"refs/heads/{branch}") is None and branch != old.default_branch:
+        raise HubError(422, f"The branch {branch} was not found. Please push that ref first or create it via the API.")
+    visibility = call.text("visibility", "Repository", "private" if old.private else "public")
+    changed = replace(
+        old,
+        default_branch=branch,
+        description=call.text("description", "Repository", old.description),
+        homepage=call.text("homepage", "Repository", old.homepage),
+        private=bool(body["private"]) if body.get("private") is not None else visibility == "private",
+    )
+    changed = accounts.edit(site, old, changed, call.user)
+    if branch != old.default_branch:
+        (old.path / "HEAD").write_text(f"ref: refs/heads/{branch}\n", encoding="utf-8")
+    try:
+        name = call.text("name", "Repository", old.name)
+        changed = accounts.rename(site, changed, name, call.user) if name != old.name else changed
+    except ValueError as error:
+        raise invalid("Repository", "name", "custom", "name already exists on this account") from error
+    if body.get("archived") not in {None, changed.archived}:
+        changed = accounts.archive(site, changed, call.user, archived=body["archived"])
+    return Response(body=account_views.full_repository(site, changed, call.viewer.user))
+
+
+@routes.on("GET", REPO + "/topics", allow="metadata:read")
+def list_topics(call: Call) -> Response:
+    """The repository's topics."""
+    return Response(body={"names": list(call.repo.topics)})
+
+
+@routes.on("PUT", REPO + "/topics", allow="administration:write", role="admin", takes="names")
+def set_topics(call: Call) -> Response:
+    """Replace the repository's topics."""
+    names = call.texts("names", "Repository")
+    if not all(_TOPIC.fullmatch(name.lower()) for name in names):
+        raise HubError(422, "Validation Failed", errors=("Topics must start with a lowercase letter or number.",))
+    topics = tuple(dict.fromkeys(name.lower() for name in names))
+    call.site.store.repos.put(replace(call.repo, topics=topics))
+    return Response(body={"names": list(topics)})
+
+
+@routes.on("GET", REPO + "/languages", allow="metadata:read")
+def list_languages(call: Call) -> Response:
+    """The bytes of each language."""
+    return Response(body=git.languages(call.repo.path, call.repo.default_branch))
+
+
+@routes.on("POST", REPO + "/forks", allow="contents:read", takes="name organization")
+def create_fork(call: Call) -> Response:
+    """Fork the repository into the viewer's account or an organisation."""
+    login = call.text("organization", "Repository", call.user.login)
+    try:
+        name = call.text("name", "Repository", "")
+        made = accounts.fork(call.site, call.repo, threads.require_user(call.site, login), call.user, name=name)
+    except ValueError as error:
+        raise HubError(422, "Validation Failed", errors=(str(error),)) from error
+    return Response(status=202, body=account_views.full_repository(call.site, made, call.user))
+
+
+@routes.on("GET", REPO + "/forks", allow="metadata:read")
+def list_forks(call: Call) -> Response:
+    """The repository's forks, newest first."""
+    found = [repo for repo in call.site.store.repos if repo.fork_of == call.repo.id][::-1]
+    return listed(call, found, lambda repo: account_views.repository(call.site, repo))
+
+
+@routes.on("POST", REPO + "/merges", allow="contents:write", takes="base commit_message head")
+def merge_branches(call: Call) -> Response:
+    """Merge a branch or commit into a branch."""
+    path, base, head = call.repo.path, call.text("base", "Merge"), call.text("head", "Merge")
+    into, sha = git.ref(path, f"refs/heads/{base}"), git.resolve(path, head)
+    if into is None or sha is None:
+        raise HubError(404, f"{'Base' if into is None else 'Head'} does not exist")
+    if git.is_ancestor(path, sha, into.sha):
+        return Response(status=204)
+    tree = git_diff.merge_tree(path, into.sha, sha)
+    if tree is None:
+        raise HubError(409, "Merge conflict")
+    message = call.text("commit_message", "Merge", f"Merge {head} into {base}")
+    parents = [into.sha, sha]
+    made = threads.write_commit(call.site, call.repo, tree=tree, parents=parents, message=message, author=call.user)
+    branches.move_ref(call, call.repo, into.name, made, into.sha)
+    return Response(status=201, body=git_views.commit(call.site, call.repo, git.commit(path, made)))
+
+
+@routes.on("GET", "/search/repositories", takes="order q sort")
+def search_repositories(call: Call) -> Response:
+    """Readable repositories by words of their names and descriptions, and by `user:`, `org:`, `repo:` and `topic:`."""
+    terms = call.query.get("q", "").lower().split()
+    if not terms:
+        raise invalid("Search", "q", "missing")
+    found = [
+        repo
+        for repo in call.site.store.repos
+        if can_read(call.site, call.viewer, repo) and all(_fits(repo, term) for term in terms)
+    ]
+    some, headers = page_of(call, found)
+    items = [account_views.repository(call.site, repo, call.viewer.user) | {"score": 1.0} for repo in some]
+    return Response(body={"total_count": len(found), "incomplete_results": False, "items": items}, headers=headers)
+
+
+def _fits(repo: Repo, term: str) -> bool:
+    name, colon, value = term.partition(":")
+    if not colon:
+        return term in f"{repo.full_name} {repo.description}".lower()
+    facts = {"user": [repo.owner], "org": [repo.owner], "repo": [repo.full_name], "topic": repo.topics}
+    if name not in facts:
+        raise invalid("Search", "q", "invalid", f"{name}: is a qualifier that the local hub does not know")
+    return value in {fact.lower() for fact in facts[name]}
+
+
+@routes.on("GET", REPO + "/actions/secrets", allow="secrets:read", role="write")
+def list_secrets(_call: Call) -> Response:
+    """An empty list: the hub keeps no secrets."""
+    return Response(body={"total_count": 0, "secrets": []})
 
 
 @routes.on("GET", REPO + "/branches", allow="contents:read")

@@ -33,7 +33,7 @@ from localhub.server.downloads import FULL, with_html
 from localhub.state.model import Repo
 from localhub.state.store import Site
 
-GREEDY = frozenset({"ref", "path", "branch", "basehead", "tree_sha", "tag"})
+GREEDY = frozenset({"ref", "path", "branch", "basehead", "tree_sha", "tag", "dir"})
 """Placeholders whose values may have slashes."""
 
 BY_NUMBER = "/repositories/{repository_id}"
@@ -240,10 +240,10 @@ def _parse_body(raw: bytes) -> Mapping[str, Any]:
 
 
 def _templates_of(template: str) -> list[str]:
-    """The template, also by a repository's number, and of a root folder with and without a slash."""
+    """The template, also by a repository's number, and of a root folder or all references with and without a slash."""
     found = [template]
-    if template.endswith("/contents/{path}"):
-        root = template.removesuffix("/{path}")
+    if template.endswith(("/contents/{path}", "/matching-refs/{ref}")):
+        root = template.rpartition("/")[0]
         found += [root, f"{root}/"]
     by_name = "/repos/{owner}/{repo}"
     return found + [each.replace(by_name, BY_NUMBER, 1) for each in found if each.startswith(by_name)]

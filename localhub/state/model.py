@@ -118,6 +118,8 @@ class Repo:
     created_at: datetime
     pushed_at: datetime
     archived: bool = False
+    homepage: str = ""
+    topics: tuple[str, ...] = ()
 
     @property
     def full_name(self) -> str:
@@ -153,6 +155,23 @@ class Label:
     name: str
     color: str
     description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Milestone:
+    """A milestone of a repository."""
+
+    id: int
+    repo_id: int
+    number: int
+    title: str
+    description: str | None
+    creator_id: int
+    created_at: datetime
+    updated_at: datetime
+    state: Literal["open", "closed"] = "open"
+    due_on: datetime | None = None
+    closed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +214,24 @@ class Issue:
     app_id: int | None = None
     pull: Pull | None = None
     body_edited_at: datetime | None = None
+    milestone_id: int | None = None
+    lock_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitComment:
+    """A comment on a commit, or on a line of its difference."""
+
+    id: int
+    repo_id: int
+    sha: str
+    author_id: int
+    body: str
+    path: str | None
+    position: int | None
+    line: int | None
+    created_at: datetime
+    updated_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +274,7 @@ class ReviewComment:
     """A comment on a line of a pull request's difference, or on the lines from `start_line` to `line`.
 
     Attributes:
+        line: None for a comment on the whole file.
         position: the row of the file's difference, counted from its first hunk's header.
         in_reply_to: the comment that began the conversation.
     """
@@ -249,7 +287,7 @@ class ReviewComment:
     body: str
     path: str
     commit_sha: str
-    line: int
+    line: int | None
     side: Side
     start_line: int | None
     start_side: Side | None
@@ -269,6 +307,7 @@ class IssueEvent:
         label: the label that came or went.
         assignee_id: who was assigned or unassigned.
         renamed: the old title and the new one.
+        milestone: the title of the milestone that came or went.
     """
 
     id: int
@@ -280,6 +319,7 @@ class IssueEvent:
     label: Label | None = None
     assignee_id: int | None = None
     renamed: tuple[str, str] | None = None
+    milestone: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,12 +21,14 @@ from localhub.state.model import (
     Artifact,
     CheckRun,
     Comment,
+    CommitComment,
     CommitStatus,
     Installation,
     InstallationToken,
     Issue,
     IssueEvent,
     Label,
+    Milestone,
     PullRequestReview,
     RateCounter,
     Reaction,
@@ -94,6 +96,8 @@ class Store:
     Attributes:
         roles: what a collaborator was given, by repository id and user id.
         labels: by repository id and lower-case name.
+        minimized: why a comment is hidden, by its global id.
+        resolved: who resolved a conversation on lines, by its first comment's id.
         heads: branches as last announced to the world, by repository id; git itself is the truth.
         signed: commits that the hub made and vouches for.
         signing_key: signs the addresses of attachments.
@@ -107,7 +111,9 @@ class Store:
     repos: Table[Repo] = field(default_factory=Table)
     rulesets: Table[Ruleset] = field(default_factory=Table)
     issues: Table[Issue] = field(default_factory=Table)
+    milestones: Table[Milestone] = field(default_factory=Table)
     comments: Table[Comment] = field(default_factory=Table)
+    commit_comments: Table[CommitComment] = field(default_factory=Table)
     history: Table[IssueEvent] = field(default_factory=Table)
     activities: Table[Activity] = field(default_factory=Table)
     reviews: Table[PullRequestReview] = field(default_factory=Table)
@@ -125,6 +131,8 @@ class Store:
     tokens: dict[str, InstallationToken] = field(default_factory=dict)
     roles: dict[tuple[int, int], Role] = field(default_factory=dict)
     labels: dict[tuple[int, str], Label] = field(default_factory=dict)
+    minimized: dict[str, str] = field(default_factory=dict)
+    resolved: dict[int, int] = field(default_factory=dict)
     heads: dict[int, dict[str, str]] = field(default_factory=dict)
     signed: set[str] = field(default_factory=set)
     former_names: dict[str, int] = field(default_factory=dict)
@@ -180,6 +188,10 @@ class Store:
                 f"{type(value).__name__} {value.id} belongs to #{value.number} of {repo.full_name}, which is not there"
             )
         return issue
+
+    def milestones_of(self, repo: Repo) -> list[Milestone]:
+        """A repository's milestones, oldest first."""
+        return [milestone for milestone in self.milestones if milestone.repo_id == repo.id]
 
     def comments_of(self, issue: Issue) -> list[Comment]:
         """A thread's comments, oldest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from localhub.api.auth import client_id, may, role_of
-from localhub.state.model import ROLES, App, Installation, Issue, Label, Repo, Role, User
+from localhub.state.model import ROLES, App, Installation, Issue, Label, Milestone, Repo, Role, User
 from localhub.state.store import Json, Site, iso, iso_or_none, node_id
 
 
@@ -165,7 +165,7 @@ def repository(site: Site, repo: Repo, viewer: User | None = None) -> Json:
         "clone_url": f"{page}.git",
         "svn_url": page,
         "mirror_url": None,
-        "homepage": None,
+        "homepage": repo.homepage or None,
         "language": None,
         "forks_count": forks,
         "stargazers_count": 0,
@@ -174,7 +174,7 @@ def repository(site: Site, repo: Repo, viewer: User | None = None) -> Json:
         "default_branch": repo.default_branch,
         "open_issues_count": opened,
         "is_template": False,
-        "topics": [],
+        "topics": list(repo.topics),
         "has_issues": True,
         "has_projects": False,
         "has_wiki": False,
@@ -273,6 +273,35 @@ def installation(site: Site, value: Installation) -> Json:
         "suspended_by": user_by_id(site, value.suspended_by),
         "suspended_at": iso_or_none(value.suspended_at),
     }
+
+
+def milestone(site: Site, repo: Repo, value: Milestone) -> Json:
+    """`milestone`."""
+    url = site.repo_api(repo, "milestones", value.number)
+    states = [issue.state for issue in site.store.issues if issue.milestone_id == value.id]
+    return {
+        "id": value.id,
+        "node_id": node_id("Milestone", value.id),
+        "url": url,
+        "html_url": site.repo_html(repo, "milestone", value.number),
+        "labels_url": f"{url}/labels",
+        "number": value.number,
+        "title": value.title,
+        "description": value.description,
+        "creator": user_by_id(site, value.creator_id),
+        "state": value.state,
+        "open_issues": states.count("open"),
+        "closed_issues": states.count("closed"),
+        "created_at": iso(value.created_at),
+        "updated_at": iso(value.updated_at),
+        "closed_at": iso_or_none(value.closed_at),
+        "due_on": iso_or_none(value.due_on),
+    }
+
+
+def milestone_of(site: Site, repo: Repo, issue: Issue) -> Json | None:
+    """`nullable-milestone`."""
+    return None if issue.milestone_id is None else milestone(site, repo, site.store.milestones[issue.milestone_id])
 
 
 def label(site: Site, repo: Repo, value: Label) -> Json:

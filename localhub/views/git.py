@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import re
+from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from urllib.parse import quote
 
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.state.model import Activity, Release, Repo, User
+from localhub.state.model import Activity, CommitComment, Release, Repo, User
 from localhub.state.store import Json, Site, iso, iso_or_none, node_id
 from localhub.views import accounts as account_views
 
@@ -187,6 +189,55 @@ def blob(site: Site, repo: Repo, sha: str, content: bytes) -> Json:
         "url": site.repo_api(repo, "git", "blobs", sha),
         "content": base64.encodebytes(content).decode(),
         "encoding": "base64",
+    }
+
+
+_TAGGER = re.compile(r"(.*) <(.*)> (\d+) [+-]\d{4}")
+
+
+def tag(site: Site, repo: Repo, sha: str) -> Json:
+    """`git-tag`."""
+    head, message = git.read_tag(repo.path, sha)
+    found = _TAGGER.fullmatch(head.get("tagger", ""))
+    name, email, when = found.groups() if found else ("", "", "0")
+    return {
+        "node_id": node_id("Tag", f"{repo.id}:{sha}"),
+        "tag": head["tag"],
+        "sha": sha,
+        "url": site.repo_api(repo, "git", "tags", sha),
+        "message": message,
+        "tagger": {"name": name, "email": email, "date": iso(datetime.fromtimestamp(int(when), UTC))},
+        "object": {
+            "type": head["type"],
+            "sha": head["object"],
+            "url": site.repo_api(repo, "git", f"{head['type']}s", head["object"]),
+        },
+        "verification": {
+            "verified": False,
+            "reason": "unsigned",
+            "signature": None,
+            "payload": None,
+            "verified_at": None,
+        },
+    }
+
+
+def commit_comment(site: Site, repo: Repo, value: CommitComment) -> Json:
+    """`commit-comment`."""
+    return {
+        "id": value.id,
+        "node_id": node_id("CommitComment", value.id),
+        "url": site.repo_api(repo, "comments", value.id),
+        "html_url": f"{commit_page(site, repo, value.sha)}#commitcomment-{value.id}",
+        "user": account_views.user_by_id(site, value.author_id),
+        "body": value.body,
+        "path": value.path,
+        "position": value.position,
+        "line": value.line,
+        "commit_id": value.sha,
+        "created_at": iso(value.created_at),
+        "updated_at": iso(value.updated_at),
+        "author_association": account_views.association(site, repo, value.author_id),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from localhub.api import rules
 from localhub.git import diff as git_diff
+from localhub.git import plumbing as git
 from localhub.state.model import CheckRun, CommitStatus, Issue, Pull, Repo
 from localhub.state.store import Json, Site
 
@@ -39,8 +40,26 @@ def read(site: Site, repo: Repo, issue: Issue, pull: Pull) -> str:
 
 
 def start(site: Site, issue: Issue, pull: Pull) -> None:
-    """Let later answers have the merge state of the present sides."""
-    site.merge_checks[issue.id] = pull.base_sha, pull.head_sha
+    """Let later answers have the merge state of the present sides, and keep the test merge as `refs/pull/N/merge`."""
+    sides = pull.base_sha, pull.head_sha
+    if issue.state != "open" or site.merge_checks.get(issue.id) == sides:
+        return
+    site.merge_checks[issue.id] = sides
+    repo = site.store.repos[issue.repo_id]
+    tree, name = git_diff.merge_tree(repo.path, *sides), f"refs/pull/{issue.number}/merge"
+    if tree is not None:
+        who = git.Person(name="GitHub", email="noreply@github.com", date=site.now())
+        message = f"Merge {pull.head_sha} into {pull.base_sha}"
+        sha = git.write_commit(repo.path, tree=tree, parents=sides, message=message, author=who, committer=who)
+        git.update_ref(repo.path, name, sha)
+    elif git.ref(repo.path, name) is not None:
+        git.delete_ref(repo.path, name)
+
+
+def test_merge(repo: Repo, issue: Issue, pull: Pull) -> str | None:
+    """The commit that merged it, else the newest test merge."""
+    found = git.ref(repo.path, f"refs/pull/{issue.number}/merge")
+    return pull.merge_commit_sha or (found.sha if found else None)
 
 
 def required_checks(site: Site, repo: Repo, pull: Pull) -> set[str]:

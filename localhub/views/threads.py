@@ -55,9 +55,9 @@ def issue(site: Site, repo: Repo, value: Issue) -> Json:
         "labels": account_views.labels_of(site, repo, value),
         "assignee": assignees[0] if assignees else None,
         "assignees": assignees,
-        "milestone": None,
+        "milestone": account_views.milestone_of(site, repo, value),
         "locked": value.locked,
-        "active_lock_reason": None,
+        "active_lock_reason": value.lock_reason,
         "comments": len(site.store.comments_of(value)),
         "closed_at": iso_or_none(value.closed_at),
         "created_at": iso(value.created_at),
@@ -129,13 +129,13 @@ def pull_simple(site: Site, repo: Repo, value: Issue) -> Json:
         "user": account_views.user_by_id(site, value.author_id),
         "body": value.body,
         "labels": account_views.labels_of(site, repo, value),
-        "milestone": None,
-        "active_lock_reason": None,
+        "milestone": account_views.milestone_of(site, repo, value),
+        "active_lock_reason": value.lock_reason,
         "created_at": iso(value.created_at),
         "updated_at": iso(value.updated_at),
         "closed_at": iso_or_none(value.closed_at),
         "merged_at": iso_or_none(pull.merged_at),
-        "merge_commit_sha": pull.merge_commit_sha,
+        "merge_commit_sha": merge_state.test_merge(repo, value, pull),
         "assignee": assignees[0] if assignees else None,
         "assignees": assignees,
         "requested_reviewers": [account_views.user_by_id(site, number) for number in pull.reviewers],
@@ -303,10 +303,9 @@ def review_comment(site: Site, repo: Repo, value: ReviewComment) -> Json:
         "start_line": value.start_line,
         "original_start_line": value.start_line,
         "start_side": value.start_side,
-        "line": value.line,
-        "original_line": value.line,
+        **({} if value.line is None else {"line": value.line, "original_line": value.line}),
         "side": value.side,
-        "subject_type": "line",
+        "subject_type": "file" if value.line is None else "line",
     }
     return shown if value.in_reply_to is None else shown | {"in_reply_to_id": value.in_reply_to}
 
@@ -338,6 +337,8 @@ def event(site: Site, repo: Repo, value: IssueEvent) -> Json:
         shown["rename"] = {"from": value.renamed[0], "to": value.renamed[1]}
     if value.event == "locked":
         shown["lock_reason"] = None
+    if value.milestone is not None:
+        shown["milestone"] = {"title": value.milestone}
     return shown
 
 

@@ -34,7 +34,7 @@ async def test_every_route_and_every_webhook_is_as_github_describes_it(hub: Loca
     mona = hub.add_user("mona", name="Mona Lisa")
     repo = hub.add_repo("acme/widgets", owner="mona", files={"README.md": "# Widgets\n", "src/a.py": "x = 1\n"})
     fork = hub.add_repo("mona/widgets", fork_of=repo)
-    app = hub.add_app("codepilot", webhook_url="", webhook_secret="s", events=[*APP_EVENTS, "release"])
+    app = hub.add_app("codepilot", webhook_url="", webhook_secret="s", events=[*APP_EVENTS, *_MORE_EVENTS])
     installation = hub.install(app, repo)
     hub.install(app, fork)
     async with client(hub) as nobody:
@@ -45,6 +45,10 @@ async def test_every_route_and_every_webhook_is_as_github_describes_it(hub: Loca
         sha = await _git(hub, repo, user, bot)
         await _history(user, bot, sha)
         await _pulls(hub, user, bot)
+        await _milestones(user, bot)
+        await _branches_and_tags(hub, repo, user, bot)
+        await _commit_comments(user, bot, sha)
+        await _settings(hub, user)
         await _releases(bot)
         await _checks(bot, sha)
         await _workflows(hub, bot, sha)
@@ -61,7 +65,16 @@ async def test_every_route_and_every_webhook_is_as_github_describes_it(hub: Loca
     assert contract.events >= _HEARD
 
 
+_MORE_EVENTS = ("release", "milestone", "commit_comment", "fork")
 _HEARD = {
+    "commit_comment-created",
+    "fork",
+    "issues-milestoned",
+    "milestone-closed",
+    "milestone-created",
+    "repository-edited",
+    "check_run-rerequested",
+    "check_suite-rerequested",
     "check_run-completed",
     "check_suite-completed",
     "issue_comment-created",
@@ -258,6 +271,15 @@ async def _reviews(user: Client, bot: Client, head: str) -> None:
     await _ok(user, "POST", f"{R}/pulls/2/comments", 422, line | {"line": 99})
     assert isinstance(comment, dict)
     one = f"{R}/pulls/comments/{comment['id']}"
+    position = {"body": "Here", "commit_id": head, "path": "src/a.py", "position": 2}
+    placed = await _ok(user, "POST", f"{R}/pulls/2/comments", 201, position)
+    assert isinstance(placed, dict)
+    assert (placed["line"], placed["side"]) == (1, "RIGHT")
+    await _ok(user, "POST", f"{R}/pulls/2/comments", 422, position | {"position": 99})
+    whole = {"body": "This file", "commit_id": head, "path": "src/a.py", "subject_type": "file"}
+    made = await _ok(user, "POST", f"{R}/pulls/2/comments", 201, whole)
+    assert isinstance(made, dict)
+    assert made["subject_type"] == "file"
     await _ok(bot, "GET", f"{R}/pulls/comments?sort=created&direction=desc")
     await _ok(bot, "GET", f"{R}/pulls/2/comments?per_page=5")
     await _ok(bot, "GET", one)
@@ -293,6 +315,108 @@ async def _reviews(user: Client, bot: Client, head: str) -> None:
     await _ok(bot, "DELETE", f"{R}/pulls/comments/{reply['id']}", 204)
 
 
+async def _milestones(user: Client, bot: Client) -> None:
+    due = {"title": "Version 1", "description": "The first", "due_on": "2027-01-01T08:00:00Z"}
+    await _ok(user, "POST", f"{R}/milestones", 201, due)
+    await _ok(user, "POST", f"{R}/milestones", 422, {"title": "Version 1"})
+    await _ok(user, "POST", f"{R}/milestones", 201, {"title": "Later"})
+    changed = await _ok(user, "PATCH", f"{R}/issues/1", 200, {"milestone": 1})
+    assert isinstance(changed, dict)
+    assert (changed["milestone"]["title"], changed["milestone"]["open_issues"]) == ("Version 1", 1)
+    await _ok(user, "PATCH", f"{R}/issues/1", 422, {"milestone": 9})
+    await _ok(user, "POST", f"{R}/issues", 201, {"title": "Under a milestone", "milestone": 2})
+    assert [each["number"] for each in await _listed(bot, f"{R}/issues?milestone=1")] == [1]
+    assert [each["title"] for each in await _listed(bot, f"{R}/milestones?state=all&sort=due_on")] == [
+        "Later",
+        "Version 1",
+    ]
+    await _ok(bot, "GET", f"{R}/milestones/1")
+    await _ok(user, "PATCH", f"{R}/milestones/1", 200, {"description": "The very first"})
+    await _ok(user, "PATCH", f"{R}/milestones/1", 200, {"state": "closed"})
+    await _ok(user, "DELETE", f"{R}/milestones/2", 204)
+    assert [each["event"] for each in await _listed(bot, f"{R}/issues/3/events")] == ["milestoned", "demilestoned"]
+
+
+async def _branches_and_tags(hub: LocalHub, repo: Repo, user: Client, bot: Client) -> None:
+    old = hub.branches(repo)["main"]
+    hub.commit(repo, {"b.py": "y = 1\n", "docs/README.md": "# Docs\n"}, message="Side", author="mona", branch="side")
+    merge = {"base": "main", "head": "side", "commit_message": "Merge the side"}
+    made = await _ok(bot, "POST", f"{R}/merges", 201, merge)
+    assert isinstance(made, dict)
+    assert [parent["sha"] for parent in made["parents"]] == [old, hub.branches(repo)["side"]]
+    await _ok(bot, "POST", f"{R}/merges", 204, merge)
+    await _ok(bot, "POST", f"{R}/merges", 404, {"base": "absent", "head": "side"})
+    for branch in ("left", "right"):
+        hub.commit(repo, {"b.py": f"y = {branch!r}\n"}, message=branch, author="mona", branch=branch)
+    await _ok(bot, "POST", f"{R}/merges", 409, {"base": "left", "head": "right"})
+    tag = {"tag": "v0", "message": "Zero", "object": old, "type": "commit"}
+    tagger = {"name": "Mona", "email": "mona@example.com", "date": "2026-11-21T12:00:00Z"}
+    shown = await _ok(bot, "POST", f"{R}/git/tags", 201, tag | {"tagger": tagger})
+    assert isinstance(shown, dict)
+    assert (shown["tagger"], shown["object"]["sha"], shown["message"]) == (tagger, old, "Zero")
+    await _ok(bot, "GET", f"{R}/git/tags/{shown['sha']}")
+    await _ok(bot, "GET", f"{R}/git/tags/{old}", 404)
+    await _ok(bot, "POST", f"{R}/git/tags", 422, tag | {"object": "1" * 40})
+    await _ok(bot, "POST", f"{R}/git/refs", 201, {"ref": "refs/tags/v0", "sha": shown["sha"]})
+    names = {each["ref"] for each in await _listed(bot, f"{R}/git/matching-refs/")}
+    assert {"refs/heads/main", "refs/tags/v0", "refs/pull/2/head"} <= names
+    readme = await _ok(bot, "GET", f"{R}/readme/docs")
+    assert isinstance(readme, dict)
+    assert readme["path"] == "docs/README.md"
+    await _ok(bot, "GET", f"{R}/readme/src", 404)
+    await _ok(bot, "POST", f"{R}/pulls", 201, {"title": "Left", "head": "left", "base": "main"})
+    hub.commit(repo, {"c.py": "z = 1\n"}, message="On main", author="mona")
+    head = hub.branches(repo)["left"]
+    await _ok(bot, "PUT", f"{R}/pulls/4/update-branch", 422, {"expected_head_sha": old})
+    await _ok(bot, "PUT", f"{R}/pulls/4/update-branch", 202, {"expected_head_sha": head})
+    assert hub.branches(repo)["left"] != head
+    await _ok(bot, "PUT", f"{R}/pulls/4/update-branch", 422)
+    await _ok(bot, "PATCH", f"{R}/pulls/4", 200, {"maintainer_can_modify": True})
+    await _ok(user, "PATCH", f"{R}/pulls/4", 200, {"state": "closed"})
+
+
+async def _commit_comments(user: Client, bot: Client, sha: str) -> None:
+    comment = await _ok(user, "POST", f"{R}/commits/{sha}/comments", 201, {"body": "Hm", "path": "src/a.py", "line": 1})
+    assert isinstance(comment, dict)
+    one = f"{R}/comments/{comment['id']}"
+    for path in (one, f"{R}/comments", f"{R}/commits/{sha}/comments"):
+        await _ok(bot, "GET", path)
+    await _ok(user, "PATCH", one, 200, {"body": "Well"})
+    await _ok(user, "POST", f"{R}/commits/{sha}/comments", 422, {"body": " "})
+    await _ok(user, "DELETE", one, 204)
+
+
+async def _settings(hub: LocalHub, user: Client) -> None:
+    words = {"description": "Widgets for all", "homepage": "http://127.0.0.1/widgets"}
+    changed = await _ok(user, "PATCH", R, 200, words)
+    assert isinstance(changed, dict)
+    assert changed | words == changed
+    await _ok(user, "PATCH", R, 422, {"default_branch": "absent"})
+    await _ok(user, "PATCH", R, 200, {"default_branch": "side"})
+    await _ok(user, "PATCH", R, 200, {"default_branch": "main"})
+    await _ok(user, "PUT", f"{R}/topics", 200, {"names": ["Tools", "widgets"]})
+    topics = await _ok(user, "GET", f"{R}/topics")
+    assert topics == {"names": ["tools", "widgets"]}
+    await _ok(user, "PUT", f"{R}/topics", 422, {"names": ["not a topic"]})
+    languages = await _ok(user, "GET", f"{R}/languages")
+    assert isinstance(languages, dict)
+    assert list(languages) == ["Python"]
+    for path in ("/notifications?all=true", "/users/mona/received_events", "/search/repositories?q=widgets+user:acme"):
+        await _ok(user, "GET", path)
+    await _ok(user, "GET", "/search/repositories?q=language:go", 422)
+    await _ok(user, "GET", f"{R}/actions/secrets")
+    forker = user.with_token(hub.add_user("forker").token)
+    fork = await _ok(forker, "POST", f"{R}/forks", 202, {"name": "gadgets"})
+    assert isinstance(fork, dict)
+    assert (fork["full_name"], fork["parent"]["full_name"]) == ("forker/gadgets", "acme/widgets")
+    await _ok(forker, "POST", f"{R}/forks", 202)
+    assert len(await _listed(user, f"{R}/forks")) == 2
+    await _ok(forker, "PATCH", "/repos/forker/gadgets", 200, {"archived": True})
+    await _ok(forker, "PATCH", "/repos/forker/gadgets", 403, {"description": "Read-only"})
+    await _ok(forker, "PATCH", "/repos/forker/gadgets", 200, {"archived": False})
+    await _ok(forker, "PATCH", "/repos/forker/gadgets", 200, {"private": True, "name": "widgets"})
+
+
 async def _releases(bot: Client) -> None:
     made = await _ok(bot, "POST", f"{R}/releases", 201, {"tag_name": "v1", "name": "One", "body": "First"})
     draft = await _ok(bot, "POST", f"{R}/releases", 201, {"tag_name": "v/2", "draft": True})
@@ -318,12 +442,14 @@ async def _checks(bot: Client, sha: str) -> None:
     await _ok(bot, "PATCH", one, 200, {"conclusion": "success", "output": output})
     await _ok(bot, "GET", one)
     await _ok(bot, "GET", f"{one}/annotations")
+    await _ok(bot, "POST", f"{one}/rerequest", 201)
     await _ok(bot, "GET", f"{R}/commits/{sha}/check-runs?check_name=codepilot&filter=all")
     suites = await _ok(bot, "GET", f"{R}/commits/{sha}/check-suites")
     assert isinstance(suites, dict)
     [suite] = suites["check_suites"]
     assert (suite["status"], suite["conclusion"]) == ("completed", "success")
     await _ok(bot, "GET", f"{R}/check-suites/{suite['id']}")
+    await _ok(bot, "POST", f"{R}/check-suites/{suite['id']}/rerequest", 201)
     await _ok(bot, "GET", f"{R}/check-suites/{suite['id']}/check-runs")
 
 
@@ -363,6 +489,13 @@ async def _workflows(hub: LocalHub, bot: Client, sha: str) -> None:
     assert isinstance(jobs, dict)
     one = f"{R}/actions/jobs/{jobs['jobs'][0]['id']}"
     await _ok(bot, "GET", one)
+    for path in (f"{R}/actions/runs/{run.id}", one):
+        await _ok(mona, "POST", f"{path}/rerun", 201)
+        hub.end_attempt(run, conclusion="success")
+    hub.end_attempt(hub.run_again(run, by="mona"), conclusion="success", jobs=[job])
+    jobs = await _ok(bot, "GET", f"{R}/actions/runs/{run.id}/jobs")
+    assert isinstance(jobs, dict)
+    one = f"{R}/actions/jobs/{jobs['jobs'][0]['id']}"
     await _ok(bot.staying(), "GET", f"{one}/logs", 302)
     await _ok(bot.staying(), "GET", f"{R}/actions/runs/{run.id}/logs", 302)
     assert await _ok(bot, "GET", f"{one}/logs") == "1 failed\n"

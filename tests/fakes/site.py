@@ -771,6 +771,7 @@ class FakeSite:
     ) -> FakeLineComment:
         patch = patch_of(repo, pull, draft.path)
         rows = git_diff.rows(patch)
+        assert draft.line is not None, "the fake places comments on lines only"
         if (at := git_diff.position(rows, draft.line, draft.side)) is None:
             raise UnplacedError("line")
         if draft.start_line is not None:

@@ -1,7 +1,7 @@
 // What an App does in a pull request, by octokit; what it saw goes to standard output as JSON.
 import { App, Octokit } from "octokit";
 
-const { baseUrl, appId, privateKey, installation, secret, delivery } = JSON.parse(process.argv[2]);
+const { baseUrl, appId, privateKey, installation, secret, delivery, token } = JSON.parse(process.argv[2]);
 const app = new App({
   appId,
   privateKey,
@@ -80,4 +80,19 @@ seen.asked = (await rest.pulls.listRequestedReviewers({ ...at, pull_number: 1 })
 seen.found = (await octokit.paginate(rest.search.issuesAndPullRequests, { q: "repo:acme/widgets is:pr label:broken" })).map((i) => i.number);
 seen.suites = (await octokit.paginate(rest.checks.listSuitesForRef, { ...at, ref: pull.head.sha })).map((s) => s.conclusion);
 seen.former = (await rest.repos.get({ owner: "acme", repo: "once" })).data.full_name;
+const owned = new Octokit({ baseUrl, auth: token });
+const repo = owned.rest.repos;
+await repo.update({ ...at, description: "Widgets" });
+await repo.replaceAllTopics({ ...at, names: ["tools"] });
+seen.topics = (await repo.getAllTopics(at)).data.names;
+seen.languages = Object.keys((await repo.listLanguages(at)).data);
+seen.fork = (await repo.createFork(at)).data.full_name;
+seen.refs = (await owned.paginate(owned.rest.git.listMatchingRefs, { ...at, ref: "" })).length > 1;
+const milestone = (await owned.rest.issues.createMilestone({ ...at, title: "First" })).data.number;
+seen.milestone = (await owned.rest.issues.update({ ...at, issue_number: 1, milestone, assignee: "mona" })).data.milestone.title;
+await repo.createCommitComment({ ...at, commit_sha: moved, body: "Hm" });
+seen.remarks = (await repo.listCommentsForCommit({ ...at, commit_sha: moved })).data.map((c) => c.body);
+await rest.checks.rerequestRun({ ...at, check_run_id: check.id });
+await owned.rest.actions.reRunWorkflow({ ...at, run_id: run.id });
+seen.merged = (await repo.merge({ ...at, base: "main", head: "topic" })).status;
 console.log(JSON.stringify(seen));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import shutil
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
@@ -101,6 +102,57 @@ async def test_gh_reviews_and_merges_a_pull_request(place: Place) -> None:
     pull = place.hub.issue(place.repo, 2).pull
     assert pull is not None
     assert pull.merged_at is not None
+
+
+EDITS = (
+    ("repo edit acme/widgets --description Widgets --add-topic tools --homepage http://127.0.0.1/", ""),
+    ("repo list acme", "Widgets"),
+    ("repo view acme/widgets --json languages,repositoryTopics,primaryLanguage,stargazerCount", '"tools"'),
+    ("repo fork acme/widgets --clone=false", ""),
+    ("repo list --fork", "mona/widgets"),
+    ("search repos widgets", "acme/widgets"),
+    ("issue create --title Another --body B --label bug --assignee mona --milestone First", "/issues/3"),
+    ("issue edit 3 --title Renamed --body C --add-label help --remove-label bug --remove-assignee mona", "/issues/3"),
+    ("issue edit 3 --add-assignee mona", "/issues/3"),
+    ("issue view 3 --json title,body,labels,assignees,milestone", '"title":"Renamed"'),
+    ("issue comment 3 --body first", "issuecomment"),
+    ("issue comment 3 --body second --edit-last", "issuecomment"),
+    ("issue view 3 --comments", "second"),
+    ("issue lock 3 --reason spam", ""),
+    ("issue unlock 3", ""),
+    ("issue close 3 --reason 'not planned'", "Closed"),
+    ("issue reopen 3", "Reopened"),
+    ("issue status", "Renamed"),
+    ("pr edit 2 --title Better --add-label bug --add-reviewer mona --add-assignee mona --milestone First", "/pull/2"),
+    ("pr edit 2 --base main --body Text --remove-label bug", "/pull/2"),
+    ("pr view 2 --json title,files,latestReviews,reviewRequests,potentialMergeCommit", '"path":"a.py"'),
+    ("pr diff 2 --name-only", "a.py"),
+    ("pr ready 2 --undo", "draft"),
+    ("pr ready 2", "ready for review"),
+    ("pr lock 2", ""),
+    ("pr unlock 2", ""),
+    ("pr close 2", "Closed"),
+    ("pr reopen 2", "Reopened"),
+    ("label edit bug --name fault --color 00ff00", ""),
+    ("label delete help --confirm", ""),
+    ("search prs Better --author eve", "Better"),
+    ("search issues --assignee @me", "Renamed"),
+    ("secret list", ""),
+    ("status", "acme/widgets#3"),
+    ("api repos/acme/widgets/milestones", '"open_issues": 2'),
+)
+
+
+@pytest.mark.slow
+async def test_gh_edits_what_it_shows(place: Place) -> None:
+    place.hub.add_milestone(place.repo, "First", author="mona")
+    for command, expected in (("label create help", ""), *EDITS):
+        shown = await place.gh(*shlex.split(command))
+        assert expected in shown, (command, shown)
+    issue = place.hub.issue(place.repo, 3)
+    assert (issue.body, issue.state, issue.state_reason) == ("C", "open", "reopened")
+    pull = place.hub.issue(place.repo, 2)
+    assert (pull.title, pull.body, pull.labels) == ("Better", "Text", ())
 
 
 @pytest.mark.slow

@@ -202,3 +202,20 @@ async def test_a_shallow_source_is_refused_and_objects_of_lfs_are_copied(world: 
     full = world.hub.add_repo("acme/full", source=source)
     for repo in (full, world.hub.add_repo("mona/full", fork_of=full)):
         assert world.hub.large_files(repo) == {oid: content}
+
+
+async def test_the_test_merge_of_a_pull_request_is_a_reference(world: World, tmp_path: Path) -> None:
+    world.hub.commit(world.repo, {"b.py": "y = 1\n"}, message="Two", author="mona", branch="topic")
+    number = world.hub.open_pull(world.repo, author="mona", head="topic", title="Two").number
+    world.hub.commit(world.repo, {"c.py": "z = 1\n"}, message="Three", author="mona")
+    await world.owner.ask("GET", f"/repos/acme/widgets/pulls/{number}")  # this begins the computation
+    pull = (await world.owner.ask("GET", f"/repos/acme/widgets/pulls/{number}")).body
+    await git_output(tmp_path, "clone", "--quiet", f"{world.hub.url}/acme/widgets.git", "copy")
+    await git_output(tmp_path / "copy", "fetch", "--quiet", "origin", f"refs/pull/{number}/merge")
+    listed = await git_output(tmp_path / "copy", "log", "--format=%H", "-1", "FETCH_HEAD")
+    assert listed == pull["merge_commit_sha"]
+    assert (await git_output(tmp_path / "copy", "show", "FETCH_HEAD:b.py")) == "y = 1"
+    world.hub.commit(world.repo, {"b.py": "y = 2\n"}, message="Four", author="mona")
+    await world.owner.ask("GET", f"/repos/acme/widgets/pulls/{number}")
+    code, _ = await git(tmp_path / "copy", "fetch", "--quiet", "origin", f"refs/pull/{number}/merge")
+    assert code != 0

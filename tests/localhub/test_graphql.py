@@ -3,6 +3,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import pytest
+
 from localhub.git import plumbing as git
 from tests.hub_client import Client, Reply
 from tests.localhub.conftest import World
@@ -125,3 +127,51 @@ async def test_a_timeline_has_the_last_events_of_the_kinds_that_are_asked_for(wo
     }
     hub.edit_thread(repo, issue.number, by="mona", body="Other text")
     assert (await run(world.bot, TIMELINE, last=1)).body["data"]["repository"]["issue"]["lastEditedAt"]
+
+
+async def test_conversations_are_resolved_and_comments_hidden(world: World) -> None:
+    world.hub.commit(world.repo, {"src/a.py": "x = 2\n"}, message="Two", author="mona", branch="topic")
+    world.hub.open_pull(world.repo, author="mona", head="topic", title="Two")
+    line = {"body": "Why?", "path": "src/a.py", "line": 1, "commit_id": world.hub.branches(world.repo)["topic"]}
+    first = (await world.owner.ask("POST", "/repos/acme/widgets/pulls/1/comments", line)).body
+    await world.bot.ask("POST", f"/repos/acme/widgets/pulls/1/comments/{first['id']}/replies", {"body": "Because."})
+    query = """query { rateLimit { cost } repository(owner: "acme", name: "widgets") { pullRequest(number: 1) {
+      id reviewThreads(first: 5) { nodes {
+        id isResolved path line resolvedBy { login } comments(first: 5) { nodes { id body isMinimized replyTo { id } } }
+      } } } } }"""
+    data = (await run(world.owner, query)).body["data"]
+    assert data["rateLimit"]["cost"] == 1
+    [thread] = data["repository"]["pullRequest"]["reviewThreads"]["nodes"]
+    assert (thread["path"], thread["line"], thread["isResolved"]) == ("src/a.py", 1, False)
+    asked, answered = thread["comments"]["nodes"]
+    assert (answered["body"], answered["replyTo"]["id"]) == ("Because.", asked["id"])
+    resolve = "mutation ($id: ID!) { resolveReviewThread(input: {threadId: $id}) { thread { resolvedBy { login } } } }"
+    reply = await run(world.owner, resolve, id=thread["id"])
+    assert reply.body["data"]["resolveReviewThread"]["thread"]["resolvedBy"]["login"] == "mona"
+    assert (await run(world.stranger, resolve, id=thread["id"])).body["errors"][0]["type"] == "FORBIDDEN"
+    hide = """mutation ($id: ID!) { minimizeComment(input: {subjectId: $id, classifier: OFF_TOPIC}) {
+      minimizedComment { isMinimized minimizedReason } } }"""
+    reply = await run(world.owner, hide, id=asked["id"])
+    hidden = {"isMinimized": True, "minimizedReason": "off-topic"}
+    assert reply.body["data"]["minimizeComment"]["minimizedComment"] == hidden
+    draft = """mutation ($id: ID!) { convertPullRequestToDraft(input: {pullRequestId: $id}) { pullRequest { isDraft } }
+      markPullRequestReadyForReview(input: {pullRequestId: $id}) { pullRequest { isDraft } } }"""
+    reply = await run(world.owner, draft, id=data["repository"]["pullRequest"]["id"])
+    assert [part["pullRequest"]["isDraft"] for part in reply.body["data"].values()] == [True, False]
+
+
+async def test_a_query_that_the_hub_does_not_serve_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    await run(world.owner, "query { viewer { gists { totalCount } } }")
+    assert "The local hub does not serve a query: Cannot query field 'gists'" in caplog.text
+
+
+async def test_a_created_issue_has_its_assignees(world: World) -> None:
+    ids = await run(
+        world.owner, 'query { user(login: "eve") { id } repository(owner: "acme", name: "widgets") { id } }'
+    )
+    wanted = {"repositoryId": ids.body["data"]["repository"]["id"], "title": "One"}
+    create = "mutation ($input: CreateIssueInput!) { createIssue(input: $input) { issue { number } } }"
+    await run(world.owner, create, input=wanted | {"assigneeIds": [ids.body["data"]["user"]["id"]]})
+    assert world.hub.issue(world.repo, 1).assignees == (world.eve.id,)
+    refused = await run(world.owner, create, input=wanted | {"projectIds": ["one"]})
+    assert "has no projects" in refused.body["errors"][0]["message"]

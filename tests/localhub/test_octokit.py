@@ -43,6 +43,7 @@ async def test_octokit_works_in_a_pull_request(world: World, octokit: Path) -> N
         "privateKey": world.app.private_key_pem,
         "installation": world.installation,
         "secret": SECRET,
+        "token": world.mona.token,
         "delivery": {"body": told.body.decode(), "signature": told.request_headers["X-Hub-Signature-256"]},
     }
     process = await asyncio.create_subprocess_exec(
@@ -80,4 +81,11 @@ async def test_octokit_works_in_a_pull_request(world: World, octokit: Path) -> N
         "found": [1],
         "suites": ["success"],
         "former": "acme/now",
+        "topics": ["tools"],
+        "languages": ["Python"],
+        "fork": "mona/widgets",
+        "refs": True,
+        "milestone": "First",
+        "remarks": ["Hm"],
+        "merged": 201,
     }
