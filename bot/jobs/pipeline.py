@@ -70,7 +70,7 @@ from bot.jobs.repo_events import handle_event
 from bot.jobs.repo_settings import default_settings, fetch_repo_settings, load_output_schema
 from bot.jobs.results import resolve_undo_target, revert_commit
 from bot.jobs.setup import RepoSettings
-from bot.jobs.status import notice_text, notify, status_view
+from bot.jobs.status import close_notices, notice_text, notify, status_view
 from bot.jobs.steering import answer_question, answer_to, is_answer
 from bot.permissions.levels import Grant, Refusal
 from bot.permissions.permissions import NO_WRITE_ACCESS, resolve_command
@@ -384,6 +384,10 @@ async def _work(context: JobContext, snapshot: ThreadSnapshot) -> JobOutcome:
             state.is_shown = True
     elif (skipped := await skip_outcome(context, snapshot)) is not None:
         return skipped
+    try:
+        await close_notices(context)
+    except GitHubError as error:  # the report of the end tries again
+        log.warning("a notice still says that a request waits: %s", error)
     source = await head_source(context, snapshot)
     base = await base_source(context, snapshot, source)
     path = context.services.conventions.repo_file

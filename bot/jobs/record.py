@@ -106,11 +106,13 @@ class CommentRecord:
     Attributes:
         requests: attempts to create it; after more than one there may be two.
         below: whether it was posted on the pull request because its review thread is gone.
+        closed: whether a notice says that its request no longer waits.
     """
 
     requests: int = 0
     posted: GitHubPost | None = None
     below: bool = False
+    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,7 @@ class RecordedEnding:
         check: None for none, or if another version wrote it.
         proven: whether the user's access is known; otherwise it is checked before posting.
         is_quiet: whether it creates no comment.
+        cause: of the outcome, for notices about requests.
     """
 
     state: JobState
@@ -145,6 +148,7 @@ class RecordedEnding:
     proven: bool = True
     notice: str = ""
     is_quiet: bool = False
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

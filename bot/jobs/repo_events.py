@@ -32,17 +32,20 @@ from bot.domain.commands import (
 from bot.domain.job import LIVE_STATES, Actor, Job, JobState, Origin, Thread
 from bot.events.delivery import job_id
 from bot.jobs import waiting
-from bot.jobs.access import PhaseReader, check_access
-from bot.jobs.admission import resume_base
+from bot.jobs.access import PhaseReader, check_access, fetch_snapshot
+from bot.jobs.admission import decide, resume_base
 from bot.jobs.automatic import is_automatic_review
 from bot.jobs.context import ConfigCache, JobContext
 from bot.jobs.recipes import enqueue, start_after_run, start_for_label, start_scheduled
+from bot.jobs.record import ApprovalAnswer
 from bot.jobs.repo_settings import cached_default_settings, decode_config, default_settings, read_own_prefixes
-from bot.jobs.steering import cancel_job, stop_all
-from bot.permissions.levels import Refusal
+from bot.jobs.results import pending_view
+from bot.jobs.steering import approval_refusal, cancel_job, stop_all
+from bot.permissions.levels import Grant, Refusal
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import code
 from bot.publishing.outcome import Finished, JobOutcome
+from bot.publishing.render import answer_commands
 from bot.queue.protocols import JobEngine, Ledger
 from bot.queue.records import Signal, StoredJob
 
@@ -105,7 +108,41 @@ async def _handle_label(context: JobContext, command: LabelEvent) -> JobOutcome:
             at=at,
         )
         await context.ledger.save_label(label)
+        if names.level_of(command.label) == "auto":
+            return await _raise_level(context, command.label, config)
     return Finished(is_silent=True)
+
+
+async def _raise_level(context: JobContext, label: str, config: RepoConfig) -> JobOutcome:
+    """Resume runs whose call needs no approval at the level `auto`, and name the requests that still need an answer.
+
+    The label counts for a call as an approval by its setter does: shown before, of the same commit.
+    """
+    access = await check_access(context.github, context.job, bounds=context.services.bounds)
+    if not access.may_command:
+        return Finished(is_silent=True)
+    name, texts, waits = code(label), list[str](), list[str]()
+    for entry in await _jobs(context):
+        target = context.for_job(entry.job)
+        approvals = (await target.record.read()).approvals
+        request = approvals.open_request if entry.state is JobState.WAITING else None
+        if request is None or request.request_id not in approvals.request_views:
+            continue
+        current = await check_access(context.github, entry.job, bounds=context.services.bounds)
+        grant = await decide(target, fetch_snapshot(entry.job, current), config, is_resumed=True)
+        is_raised = isinstance(grant, Grant) and grant.level == "auto" and request.kind == "permission"
+        snapshot = fetch_snapshot(context.job, access)
+        if is_raised and await approval_refusal(context, snapshot, entry.job, request) is None:
+            note = f"The label {label} was set."
+            answer = ApprovalAnswer(request_id=request.request_id, approved=True, note=note, by=context.job.actor)
+            await waiting.store_answer(target.record, answer)
+            await context.queue.wake(entry.job.id)
+            texts.append(f"The run that waited for {code(request.request_id)} goes on, since {name} is set.")
+        else:
+            waits += answer_commands(pending_view(target, request))
+    if waits:
+        texts.append("\n\n".join([f"{name} applies from the next run. This one still needs an answer:", *waits]))
+    return Finished(reply="\n\n".join(texts), is_silent=not texts)
 
 
 async def _handle_push(context: JobContext, head_sha: str) -> JobOutcome:

@@ -19,7 +19,7 @@ from bot.jobs.access import check_access
 from bot.jobs.context import JobContext, JobContextFactory
 from bot.jobs.posts import JobCheckRun
 from bot.jobs.record import RecordedEnding, StoredRecord
-from bot.jobs.status import extra_comment, notice_text, notify, status_view
+from bot.jobs.status import close_notices, extra_comment, notice_text, notify, status_view
 from bot.publishing.markdown import clip
 from bot.publishing.outcome import ENDED, Failed, JobOutcome, Refused
 from bot.publishing.render import render_check, render_reply, render_status
@@ -50,7 +50,13 @@ async def render_report(context: JobContext, outcome: JobOutcome) -> RecordedEnd
     is_quiet = context.comment_mode == "on-change" and not outcome.is_news
     notice = "" if is_quiet else notice_text(view, state.notify)
     return RecordedEnding(
-        state=outcome.state, body=body, check=draft, proven=is_proven, notice=notice, is_quiet=is_quiet
+        state=outcome.state,
+        body=body,
+        check=draft,
+        proven=is_proven,
+        notice=notice,
+        is_quiet=is_quiet,
+        cause=services.strip_local_paths(outcome.cause),
     )
 
 
@@ -101,7 +107,8 @@ async def post_ending(context: JobContext, *, log_level: int = logging.WARNING) 
                 return None
         if stored.comment.requests or not (ending.is_quiet or context.comment_mode == "never"):
             await comment.put(ending.body)
-            await notify(context, ending.state.value, ending.notice)
+            await close_notices(context)
+        await notify(context, ending.state.value, ending.notice)
         comments = [extra_comment(context, name) for name in (await record.read()).parts]
         may_duplicate = any([await posted.fold_late() for posted in (comment, *comments)])
     except GitHubError as error:

@@ -9,9 +9,11 @@ import asyncio
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from http import HTTPStatus
 
+from bot.github.types import CommentTarget, GitHubError
 from bot.jobs.context import JobContext
-from bot.jobs.posts import StatusComment
+from bot.jobs.posts import StatusComment, reply_target
 from bot.permissions.levels import describe_network
 from bot.permissions.repo_config import Notify
 from bot.publishing.markdown import code, duration
@@ -116,6 +118,9 @@ def notice_text(view: StatusView, events: tuple[Notify, ...]) -> str:
     return f"{code(view.command)} {verb} after {duration(view.seconds)}"
 
 
+_REQUEST_NOTICE = "notice waiting-"
+
+
 async def notify(context: JobContext, event: str, text: str, view: StatusView | None = None) -> None:
     """Post a notice in its own comment, once across worker restarts; `event` is its unique name.
 
@@ -132,6 +137,38 @@ async def notify(context: JobContext, event: str, text: str, view: StatusView | 
     url = record.comment.posted.url if record.comment.posted is not None else ""
     comment, allowed = extra_comment(context, name), context.services.allowed(job)
     await comment.put(await asyncio.to_thread(render_notice, text, allowed, url=url, marker=comment.marker, view=view))
+
+
+async def close_notices(context: JobContext) -> None:
+    """Say in the notices about requests that they no longer wait, once across worker restarts.
+
+    Raises:
+        GitHubError: a request failed.
+    """
+    job, record = context.job, await context.record.read()
+    approvals, ending = record.approvals, record.ending
+    waiting = approvals.open_request if ending is None else None
+    for name, notice in record.parts.items():
+        request_id = name.removeprefix(_REQUEST_NOTICE)
+        is_open = waiting is not None and waiting.request_id == request_id
+        if not name.startswith(_REQUEST_NOTICE) or notice.posted is None or notice.closed or is_open:
+            continue
+        answer, shown = approvals.answers.get(request_id), approvals.request_views.get(request_id)
+        reason = ending.cause if ending is not None else ""
+        if answer is not None:
+            verb = "answered" if shown and shown.kind == "question" else "approved" if answer.approved else "denied"
+            reason = f"{code(answer.by.login)} {verb} it"
+        text = ": ".join(filter(None, [f"{code(status_view(context).command)} no longer waits", reason.rstrip(".")]))
+        url = record.comment.posted.url if record.comment.posted is not None else ""
+        marker, allowed = extra_comment(context, name).marker, context.services.allowed(job)
+        body = await asyncio.to_thread(render_notice, text, allowed, url=url, marker=marker)
+        place = CommentTarget(kind="thread", number=job.thread.number) if notice.below else reply_target(job)
+        try:
+            await context.github.comments.edit(job.repo.full_name, place, notice.posted.id, body)
+        except GitHubError as error:
+            if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:  # people may have deleted it
+                raise
+        await context.record.part(name).update(lambda part: replace(part, closed=True))
 
 
 async def post_parts(context: JobContext, view: StatusView) -> tuple[str, ...]:

@@ -217,19 +217,7 @@ async def _answer(
         remedy = f"Answer it with `{context.job.trigger} continue` and your text."
         raise _NoMatchError("question", f"{code(request.request_id)} is a question. {remedy}")
     if approved:
-        facts = snapshot.thread
-        if number := (await context.record_of(target).read()).continues:
-            pull = await context.github.pulls.get(snapshot.repo.full_name, number)
-            facts = replace(facts, continues=number, head_sha=pull.head_sha)
-        refusal = approver_refusal(
-            target,
-            approver=context.job.actor,
-            role=snapshot.roles[0],
-            facts=facts,
-            author_id=snapshot.thread.author_id,
-            bound_to_sha=request.bound_to,
-            trusted_bots=context.services.bounds.trusted_bots,
-        )
+        refusal = await approval_refusal(context, snapshot, target, request)
         if refusal is not None:
             if refusal.cause == "moved-head":
                 await stop_all(context, tuple(entry for entry in jobs if entry.job.id == target.id), refusal.reason)
@@ -239,6 +227,25 @@ async def _answer(
         text = f"No similar call can be approved with {code(request.request_id)}. Answer {plain}."
         raise _NoMatchError("nothing-alike", text)
     await _store_answer(context, target, request, approved=approved, note=note, like=request.like if like else ())
+
+
+async def approval_refusal(
+    context: JobContext, snapshot: ThreadSnapshot, target: Job, request: Request
+) -> Refusal | None:
+    """Return why the user of this job may not approve the request of another one; None if the user may."""
+    facts = snapshot.thread
+    if number := (await context.record_of(target).read()).continues:
+        pull = await context.github.pulls.get(snapshot.repo.full_name, number)
+        facts = replace(facts, continues=number, head_sha=pull.head_sha)
+    return approver_refusal(
+        target,
+        approver=context.job.actor,
+        role=snapshot.roles[0],
+        facts=facts,
+        author_id=snapshot.thread.author_id,
+        bound_to_sha=request.bound_to,
+        trusted_bots=context.services.bounds.trusted_bots,
+    )
 
 
 async def _resume_answered(context: JobContext, jobs: tuple[StoredJob, ...]) -> None:
