@@ -103,7 +103,8 @@ def act() -> None:
         from bot.action.step import take_step  # noqa: PLC0415 - as above
         from bot.settings import load  # noqa: PLC0415 - as above
 
-    code = finish(take_step(load.survey_action()))
+    cancelled = asyncio.Event()
+    code = finish(take_step(load.survey_action(), cancelled), stopping=cancelled.set, waits=True)
     sys.exit(exit_code(Conclusion.CANCELLED) if code is None else code)
 
 
@@ -381,25 +382,31 @@ def main() -> None:
         sys.exit(2)
 
 
-def finish(work: Coroutine[object, object, T], *, stopping: Callable[[], None] = lambda: None) -> T | None:
+def finish(
+    work: Coroutine[object, object, T], *, stopping: Callable[[], None] = lambda: None, waits: bool = False
+) -> T | None:
     """Run to the end; SIGTERM and Ctrl+C cancel the work, so that running jobs return to the queue.
 
-    A second one ends the process at once, without the event loop's help.
+    A further one ends the process at once, without the event loop's help.
 
     Args:
-        work: what to run.
         stopping: called at the first of these signals.
+        waits: whether the first one only calls `stopping`, which asks the work to end by itself.
     """
 
     async def run() -> T | None:
         task = asyncio.ensure_future(work)
-        loop = asyncio.get_running_loop()
+        loop, is_asked = asyncio.get_running_loop(), False
 
         def stop() -> None:
+            nonlocal is_asked
+            stopping()
+            if waits and not is_asked:
+                is_asked = True
+                return
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
                 signal.signal(number, signal.SIG_DFL)
-            stopping()
             task.cancel()
 
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -291,7 +291,7 @@ def with_packages_of_tests(action: Path) -> None:
     environment = f'ln -s {shlex.quote(sys.prefix)} "$RUNNER_TEMP/codepilot-venv"'
     # act gives the steps of a composite action the name of the inner step, and its directory another layout.
     definition = (action / "action.yml").read_text(encoding="utf-8")
-    runs = '"$RUNNER_TEMP/codepilot-venv/bin/codepilot" act'
+    runs = 'exec "$RUNNER_TEMP/codepilot-venv/bin/codepilot" act'
     assert runs in definition
     runner = 'GITHUB_ACTION="${RUNNER_ACTION:-bot}" GITHUB_ACTION_PATH="${RUNNER_ACTION_PATH:-$GITHUB_WORKSPACE}"'
     (action / "action.yml").write_text(definition.replace(runs, f"{runner} {runs}"), encoding="utf-8")

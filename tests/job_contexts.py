@@ -10,7 +10,10 @@ from bot.domain.job import Job
 from bot.github.client import GitHub
 from bot.github.types import RunFacts, Snapshot
 from bot.jobs.access import AccessChecks, PhaseReader, ThreadSnapshot
-from bot.jobs.context import JobContext, JobServices, new_state
+from bot.jobs.context import JobContext, JobServices
+from bot.jobs.posts import StatusComment
+from bot.jobs.record import StoredRecord
+from bot.jobs.state import RunState
 from bot.permissions.levels import Conventions
 from bot.queue.memory import InMemoryEngine
 from bot.queue.protocols import Ledger
@@ -40,9 +43,9 @@ def context_of(
     ledger: object = None,
 ) -> JobContext:
     """The context of a job; what it asks of anything that is not given is an error."""
-    services = SimpleNamespace() if services is None else services
-    if isinstance(services, SimpleNamespace) and not hasattr(services, "conventions"):
-        services.conventions = Conventions()
+    record, services = StoredRecord(engine, job.id), SimpleNamespace() if services is None else services
+    if isinstance(services, SimpleNamespace):
+        services = SimpleNamespace(**{"conventions": Conventions(), "stamps": None} | vars(services))
     return JobContext(
         job=job,
         services=cast("JobServices", services),
@@ -51,7 +54,7 @@ def context_of(
         ledger=cast("Ledger", ledger),
         access_checks=AccessChecks(),
         marker="",
-        state=new_state(cast("GitHub", github), engine, job, marker=""),
+        state=RunState(record=record, comment=StatusComment(cast("GitHub", github), record.comment, job, marker="")),
     )
 
 

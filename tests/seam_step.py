@@ -9,6 +9,7 @@ The settings, inputs, services, results and outputs are real. The workflow file 
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -53,6 +54,7 @@ async def run_step(
     event: str,
     in_file: Mapping[str, str] | None = None,
     longest_pause: float = 0.05,
+    cancelled: asyncio.Event | None = None,
     /,
     **variables: str,
 ) -> WorkflowRun:
@@ -62,6 +64,7 @@ async def run_step(
         event: `schedule` needs none.
         in_file: the inputs as the workflow file has them, where that is not what they evaluate to.
         longest_pause: between attempts during an outage.
+        cancelled: set by the test when the runner ends the step.
         variables: the runner's.
     """
     repo, number = stage.repo, next(_NUMBERS)
@@ -89,8 +92,8 @@ async def run_step(
         "CODEPILOT_DATA_DIR": str(folder / "data"),
         "CODEPILOT_LEVEL": "auto",
     }
-    with _on_seam(stage):
-        end = await work_step(load_action(environment | variables), longest_pause=longest_pause)
+    with on_seam(stage):
+        end = await work_step(load_action(environment | variables), longest_pause=longest_pause, cancelled=cancelled)
     written = [folder / name for name in ("outputs", "summary")]
     outputs, summary = (path.read_text(encoding="utf-8") if path.exists() else "" for path in written)
     return WorkflowRun(ended=end.ended, outputs=outputs, summary=summary)
@@ -102,7 +105,9 @@ def _newest(stage: Seam, event: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _on_seam(stage: Seam) -> Iterator[None]:
+def on_seam(stage: Seam) -> Iterator[None]:
+    """Give steps the clients, workspaces and agents of a seam; around steps that run at once."""
+
     def services(agent: AgentSettings, **options: Any) -> JobServices:  # noqa: ANN401 - as given
         workspaces = FakeWorkspaces(agent.data_dir / "workspaces", stage.hub, git=stage.workspaces.git)
         return replace(build_services(agent, **options), workspaces=workspaces, agent=stage.agents)

@@ -26,7 +26,7 @@ from bot.__main__ import cli
 from bot.action.outputs import conclusions_table
 from bot.cli import app
 from bot.cli.chat import run
-from bot.domain.grammar import render_help
+from bot.domain.grammar import render_help, render_places
 from bot.domain.job import TRANSITIONS
 from bot.git.leftovers import FILES, FOLDERS
 from bot.permissions.repo_config import file_kinds, recipe_schema
@@ -228,6 +228,7 @@ _MAKERS: dict[str, Callable[[], str]] = {
     "knownfiles": _known_files,
     "leftovers": _leftovers,
     "inputs": lambda: _action_table("inputs"),
+    "places": render_places,
     "outputs": lambda: _action_table("outputs"),
     "owninputs": lambda: _action_table("inputs", [each.input_name for each in INPUTS.values()]),
     "registries": _registries,

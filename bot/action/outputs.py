@@ -102,6 +102,7 @@ class StepEnd:
     Attributes:
         ended: the state of its job, or the reason for none.
         view: of its outcome; None if that was lost.
+        is_cancelled: whether its job was stopped because the workflow run was cancelled.
     """
 
     ended: JobState | IgnoredDelivery
@@ -114,6 +115,7 @@ class StepEnd:
     session_days: int = 1
     seconds: float = 0.0
     server_url: str = ""
+    is_cancelled: bool = False
 
     @property
     def outcome(self) -> JobOutcome | None:
@@ -138,7 +140,7 @@ class StepEnd:
     @property
     def conclusion(self) -> Conclusion:
         return conclusion_of(
-            self.ended,
+            None if self.is_cancelled else self.ended,
             self.view.verdict if self.view is not None else None,
             misconfigured=isinstance(self.outcome, Failed) and self.outcome.misconfigured,
         )

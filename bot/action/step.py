@@ -41,8 +41,9 @@ from bot.jobs.context import JobContextFactory, JobServices, Listener, WorkflowR
 from bot.jobs.faults import Patience
 from bot.jobs.handover import save
 from bot.jobs.pipeline import Worker
-from bot.jobs.posts import reply_target
+from bot.jobs.posts import background, reply_target
 from bot.jobs.record import StoredRecord
+from bot.jobs.stamps import Stamps
 from bot.publishing.markdown import Allowlist, code, fence
 from bot.publishing.redact import Redactor
 from bot.publishing.render import render_reply, settings_to_inputs
@@ -71,7 +72,12 @@ _ROOT = (
 )
 
 
-async def take_step(survey: ActionSurvey) -> int:
+async def take_step(survey: ActionSurvey, cancelled: asyncio.Event) -> int:
+    """Take the whole step; return its exit code.
+
+    Args:
+        cancelled: set when the runner asks the step to end. GitHub's gives it ten seconds.
+    """
     settings = survey.settings
     for secret in (settings.token, *settings.agent.secrets, settings.inputs.session_key):
         for line in outputs.mask_secret(secret.get_secret_value()) if secret is not None else ():
@@ -81,7 +87,7 @@ async def take_step(survey: ActionSurvey) -> int:
     if not problems:
         try:
             start_log(redactor)
-            end = await work_step(settings, listeners=[StepLog(say, redactor.redact)])
+            end = await work_step(settings, listeners=[StepLog(say, redactor.redact)], cancelled=cancelled)
             for line in format_annotations(end):
                 say(redactor.redact(line))
             return exit_code(end.conclusion)
@@ -118,9 +124,16 @@ async def _schema_problem(settings: ActionSettings) -> tuple[InputProblem, ...]:
 
 
 async def work_step(
-    settings: ActionSettings, *, listeners: Sequence[Listener] = (), longest_pause: float = LONGEST_PAUSE_SECONDS
+    settings: ActionSettings,
+    *,
+    listeners: Sequence[Listener] = (),
+    longest_pause: float = LONGEST_PAUSE_SECONDS,
+    cancelled: asyncio.Event | None = None,
 ) -> StepEnd:
     """Work on the event of the workflow run and write the step's outputs.
+
+    Args:
+        cancelled: stops the job when it is set; its work is kept and reported.
 
     Returns:
         The end of the job, or the reason for none.
@@ -146,8 +159,8 @@ async def work_step(
         end = StepEnd(ended=job)
         _write_results(settings, redactor, outputs_of(end), format_summary(end))
         return end
-    shared = _job_services(settings, redactor, listeners)
     engine = InMemoryEngine()
+    shared = _job_services(settings, redactor, listeners, engine)
     await engine.accept(job)
     views: list[StatusView] = []
     contexts = JobContextFactory(
@@ -158,7 +171,16 @@ async def work_step(
         github_for=github_for,
     )
     worker = Worker(contexts, Patience(seconds=_PATIENCE_PAUSES * longest_pause, longest_pause=longest_pause))
-    last, session_file = await run_jobs(contexts, partial(engine.run_job, worker), job)
+    is_cancelled = cancelled or asyncio.Event()
+
+    async def stop_when_cancelled() -> None:
+        await is_cancelled.wait()
+        stop = Signal(kind="stop", text="The workflow run was cancelled.", by="", id="cancelled")
+        for job_id in await engine.live_ids():
+            await engine.send(job_id, stop)
+
+    async with background(stop_when_cancelled()):
+        last, session_file = await run_jobs(contexts, partial(engine.run_job, worker), job)
     await engine.report_end(worker, last.job.id, until=time.time() + _REPORT_PAUSES * longest_pause)
     patch = await asyncio.to_thread(shared.work.excerpt, last.job.id)
     patch_file = await asyncio.to_thread(shared.work.file, last.job.id)
@@ -173,17 +195,20 @@ async def work_step(
         session_days=settings.agent.approval_hours // 24 + 1,
         seconds=time.monotonic() - begun,
         server_url=settings.server_url,
+        is_cancelled=is_cancelled.is_set() and last.state is JobState.STOPPED,
     )
     _write_results(settings, redactor, outputs_of(end), format_summary(end))
     return end
 
 
-def _job_services(settings: ActionSettings, redactor: Redactor, listeners: Sequence[Listener]) -> JobServices:
-    sealing = settings.sealing_secret
+def _job_services(
+    settings: ActionSettings, redactor: Redactor, listeners: Sequence[Listener], engine: InMemoryEngine
+) -> JobServices:
+    lasting = settings.lasting_secret
     shared = build_services(
         settings.agent,
         server_url=settings.server_url,
-        secret=settings.lasting_secret or settings.token,
+        secret=lasting or settings.token,
         redactor=redactor,
         listeners=listeners,
         edit_seconds=EDIT_SECONDS,
@@ -192,11 +217,16 @@ def _job_services(settings: ActionSettings, redactor: Redactor, listeners: Seque
         inputs=settings.inputs,
         run_url=settings.run_page,
     )
-    if sealing is None:
+    if lasting is None:
+        return shared
+    stamps = Stamps(key=derive_key(lasting, "stamps"), run_id=settings.run_id, run_url=settings.run_page, engine=engine)
+    shared = replace(shared, stamps=stamps)
+    if settings.inputs.approvals == "denied":
         return shared
     sessions = open_sessions(settings.agent)
     handover = WorkflowResume(
-        key=derive_key(sealing, "saved jobs"),
+        key=derive_key(lasting, "saved jobs"),
+        engine=engine,
         folder=settings.agent.data_dir / "session",
         sessions=sessions,
         name=settings.inputs.session or "",
@@ -209,18 +239,18 @@ async def run_jobs(
     contexts: JobContextFactory, run_job: Callable[[str], Awaitable[StoredJob]], job: Job
 ) -> tuple[StoredJob, Path | None]:
     """Run a job, and then every job that it starts or resumes."""
-    queue, resumes = contexts.queue, contexts.services.handover is not None
+    queue = contexts.queue
     last = await run_job(job.id)
     while True:
         next_id = (await StoredRecord(queue, last.job.id).read()).leads_to
-        if next_id is None and resumes:
+        if next_id is None:
             of_thread = await queue.jobs_in_thread(job.repo.id, job.thread.key)
-            # The oldest one that an answer has woken, or that follows another job.
+            # The oldest one that an answer has woken, or that a command or another job has started.
             next_id = next((each.job.id for each in reversed(of_thread) if each.state is JobState.QUEUED), None)
         if next_id is None:
             break
         last = await run_job(next_id)
-    if not resumes or last.state is not JobState.WAITING:
+    if contexts.services.handover is None or last.state is not JobState.WAITING:
         return last, None
     try:
         async with contexts.open(last.job) as context:

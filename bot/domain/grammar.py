@@ -12,7 +12,7 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from bot.domain.commands import (
     DEFAULT_TRIGGER,
@@ -440,12 +440,6 @@ def _work_parser(kind: type[Work]) -> Callable[[str, Options], Command]:
     return lambda goal, options: kind(goal=goal, options=options)
 
 
-def _continue(text: str, _: Options) -> Command:
-    if not text:
-        return BadUsage(reason="`continue` requires a message for the running job. Write it after the command.")
-    return Continue(message=text)
-
-
 def _approve(text: str, _: Options) -> Command:
     words = _without_quotes(text).split()
     words = [word.rstrip(PUNCTUATION) for word in words if word.strip(PUNCTUATION).lower() not in POLITE]
@@ -564,7 +558,13 @@ VERBS: tuple[Verb, ...] = (
         _undo,
         (),
     ),
-    Verb("continue", "steering", "<message>", "Send a message to the running job, or answer its question.", _continue),
+    Verb(
+        "continue",
+        "steering",
+        "[message]",
+        "Send a message to the running job, or answer its question.",
+        lambda text, _: Continue(message=text),
+    ),
     Verb(
         "approve",
         "steering",
@@ -591,6 +591,54 @@ VERBS: tuple[Verb, ...] = (
 _VERBS_BY_NAME = {verb.name: verb for verb in VERBS}
 
 _VERB_OF: Mapping[Meaning | None, str] = {"stop": "stop", "yes": "approve", "no": "deny"}
+
+Place = Literal["app", "workflow", "workflow with approvals", "workflow without a key"]
+"""A place of commands. A workflow without a key has neither `session-key` nor the key of a model service, so no run can
+read what an earlier one has stored."""
+_PLAN = "Describe what I would change and how"
+_IN_WORKFLOWS: Mapping[str, Mapping[Place, str]] = {
+    "describe": dict.fromkeys(
+        ("workflow", "workflow without a key"),
+        "Write the title and the description of a pull request; at the level `ask`, only show them.",
+    ),
+    "plan": {"workflow": f"{_PLAN}; `continue` starts the work.", "workflow without a key": f"{_PLAN}."},
+    "continue": {
+        "workflow": "Start the work on a finished plan.",
+        "workflow with approvals": "Answer the question of a waiting run.",
+        "workflow without a key": "",
+    },
+    "stop": {
+        "workflow": "Cancel the workflow run of the running job; its work so far is kept.",
+        "workflow with approvals": "Cancel the run of the running job, or end a waiting one; its work so far is kept.",
+        "workflow without a key": "",
+    },
+    **{verb: {"workflow": "", "workflow without a key": ""} for verb in ("approve", "deny")},
+    **{verb: {"workflow without a key": ""} for verb in ("undo", "retry", "status")},
+}
+"""The meanings of verbs that differ in workflows; empty where a verb cannot work."""
+
+
+def describe_verb(verb: Verb, place: Place) -> str:
+    """Return the verb's meaning in a place; empty if it cannot work there."""
+    return _IN_WORKFLOWS.get(verb.name, {}).get(place, verb.meaning)
+
+
+def find_missing_input(verb: str, place: Place) -> str:
+    """Return the input of the action without which a verb cannot work in a place; empty if it can."""
+    if _IN_WORKFLOWS.get(verb, {}).get(place, verb):
+        return ""
+    return "approvals: artifact" if place == "workflow" else "session-key"
+
+
+def render_places() -> str:
+    """Return a Markdown table of all verbs and the places in which they work."""
+    places: tuple[Place, ...] = get_args(Place)
+    rows = [
+        f"| `{verb.name}` | {' | '.join('yes' if describe_verb(verb, place) else '' for place in places)} |"
+        for verb in VERBS
+    ]
+    return "\n".join([f"| | {' | '.join(places)} |", "|---" * (1 + len(places)) + "|", *rows])
+
 
 _PLACE = r"(?:this|the|my|our) (?:branch|pr|pull request)"
 _BASE = r"(?:(?:the )?base(?: branch)?|(?:the )?`?(?P<branch>[^\s`,;:]{0,254}?[^\s`,;:.!])`?(?: branch)?)"
@@ -679,11 +727,13 @@ _BARE = (
 )
 
 
-def render_help(*, trigger: str = DEFAULT_TRIGGER) -> str:
-    parts = []
+def render_help(*, trigger: str = DEFAULT_TRIGGER, place: Place = "app") -> str:
+    parts, offered = [], [(verb, meaning) for verb in VERBS if (meaning := describe_verb(verb, place))]
     for group, heading in _HEADINGS.items():
         usages = (
-            (f"{trigger} {verb.name} {verb.arguments}".strip(), verb.meaning) for verb in VERBS if verb.group == group
+            (f"{trigger} {verb.name} {verb.arguments}".strip(), meaning)
+            for verb, meaning in offered
+            if verb.group == group
         )
         parts.append("\n".join([f"**{heading}**\n", *(f"- `{usage}`: {meaning}" for usage, meaning in usages)]))
     lines = ["**Options**, on the command's own line\n"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from bot.events.ci_triggers import FAILED
@@ -200,6 +201,15 @@ class Runs:
         """Re-run the failed jobs. Not retried: GitHub refuses a second call."""
         path = f"/repos/{repo}/actions/runs/{run_id}/rerun-failed-jobs"
         await self.connection.request(f"re-run the failed jobs of {repo}", "POST", path, {}, repeat=False)
+
+    async def cancel(self, repo: str, run_id: int) -> None:
+        """Cancel a run, unless it has ended."""
+        action, path = f"cancel a workflow run of {repo}", f"/repos/{repo}/actions/runs/{run_id}/cancel"
+        try:
+            await self.connection.request(action, "POST", path, {}, repeat=True)
+        except types.GitHubError as error:
+            if error.status != HTTPStatus.CONFLICT:
+                raise
 
     async def artifacts(self, repo: str, name: str, limit: int) -> tuple[types.ArtifactFacts, ...]:
         path, action = f"/repos/{repo}/actions/artifacts", f"read the artifacts of {repo}"

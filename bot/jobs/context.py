@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -17,6 +18,7 @@ from agent_runtime import AsyncRuntime, Event, Network, Policy, Session, Session
 from bot.domain.access import Bounds
 from bot.domain.commands import CommentMode
 from bot.domain.errors import QueueError
+from bot.domain.grammar import Place
 from bot.domain.job import Job
 from bot.git.tree import Tree
 from bot.git.workspace import Workspaces
@@ -29,6 +31,7 @@ from bot.jobs.faults import is_patience_over
 from bot.jobs.posts import StatusComment, reply_target
 from bot.jobs.record import StoredRecord
 from bot.jobs.setup import Setup
+from bot.jobs.stamps import Stamps
 from bot.jobs.state import RunState
 from bot.jobs.storage import FileJobSessions, JobSessions, RunResults, SavedJob
 from bot.permissions.levels import Conventions, Refusal
@@ -40,6 +43,7 @@ from bot.publishing.publish import Target, publish
 from bot.publishing.redact import Redactor
 from bot.publishing.render import claimed_job_id, settings_to_inputs, sign_marker, signed_job
 from bot.publishing.status_view import StatusView, build_log, pack_log, prepend_attempts, unpack_log
+from bot.queue.memory import InMemoryEngine
 from bot.queue.protocols import JobEngine, Ledger, RunHistory, Schedules
 
 log = logging.getLogger(__name__)
@@ -80,6 +84,7 @@ class WorkflowResume:
 
     Attributes:
         key: encrypts saved jobs; the same in all runs of the repository's workflows, and unknown to forks.
+        engine: the queue of this run.
         folder: for the action to upload.
         name: of the artifact to resume; empty for the thread's.
         plain: whether GitHub's URLs have no TLS, as with a local hub.
@@ -87,6 +92,7 @@ class WorkflowResume:
     """
 
     key: bytes
+    engine: InMemoryEngine
     folder: Path
     sessions: FileJobSessions
     name: str = ""
@@ -136,6 +142,7 @@ class JobServices:
         sessions: None if no job can wait for a user, as in most workflow steps.
         is_long_running: whether waiting jobs resume and check run events arrive; false in a workflow step.
         handover: None outside of workflow steps that can wait.
+        stamps: None outside of workflow steps, and without a secret that later runs have.
         edit_seconds: between edits of a status comment.
         model_patience: seconds to wait for an unavailable model.
         places: names of local directories, for comments.
@@ -158,6 +165,7 @@ class JobServices:
     model_patience: float = 0.0
     run_url: str = ""
     handover: WorkflowResume | None = None
+    stamps: Stamps | None = None
     listeners: tuple[Listener, ...] = ()
     schedules: Schedules | None = None
     configs: ConfigCache = field(default_factory=ConfigCache)
@@ -209,6 +217,14 @@ class JobServices:
     @property
     def can_wait(self) -> bool:
         return self.sessions is not None
+
+    @property
+    def place(self) -> Place:
+        if self.is_long_running:
+            return "app"
+        if self.stamps is None:
+            return "workflow without a key"
+        return "workflow" if self.handover is None else "workflow with approvals"
 
     def has_session(self, job: Job) -> bool:
         """Whether the job has a session. May block, and raise `SessionError`, as the other session methods."""
@@ -289,14 +305,7 @@ class JobContext:
             self,
             job=job,
             marker=marker,
-            state=new_state(
-                self.github,
-                self.queue,
-                job,
-                marker=marker,
-                run_url=self.services.run_url,
-                is_quiet=self.comment_mode != "always",
-            ),
+            state=new_state(self.github, self.queue, job, self.services),
         )
 
     def record_of(self, job: Job) -> StoredRecord:
@@ -380,14 +389,7 @@ class JobContextFactory:
                 ledger=self.ledger,
                 access_checks=self.access_checks,
                 marker=marker,
-                state=new_state(
-                    github,
-                    self.queue,
-                    job,
-                    marker=marker,
-                    run_url=self.services.run_url,
-                    is_quiet=comment_mode_of(job, self.services) != "always",
-                ),
+                state=new_state(github, self.queue, job, self.services),
             )
             with context.state.phases:
                 yield context
@@ -398,9 +400,16 @@ def comment_mode_of(job: Job, services: JobServices) -> CommentMode:
     return services.conventions.comment or of_recipe or "always"
 
 
-def new_state(
-    github: GitHub, queue: JobEngine, job: Job, *, marker: str, run_url: str = "", is_quiet: bool = False
-) -> RunState:
-    record = StoredRecord(queue, job.id)
-    comment = StatusComment(github, record.comment, job, marker=marker, is_quiet=is_quiet)
-    return RunState(record=record, comment=comment, run_url=run_url)
+def new_state(github: GitHub, queue: JobEngine, job: Job, services: JobServices) -> RunState:
+    record, stamp = StoredRecord(queue, job.id), None
+    if services.stamps is not None and job.lane == "work":
+        stamp = partial(services.stamps.make, job, github.redact_text)
+    comment = StatusComment(
+        github,
+        record.comment,
+        job,
+        marker=services.marker(job),
+        is_quiet=comment_mode_of(job, services) != "always",
+        stamp=stamp,
+    )
+    return RunState(record=record, comment=comment, run_url=services.run_url)

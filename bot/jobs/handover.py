@@ -1,4 +1,7 @@
-"""Save waiting jobs as encrypted artifacts, and resume them in the workflow run that an answer starts.
+"""Carry jobs from one workflow run to another.
+
+A waiting job is saved as an encrypted artifact, and resumed in the workflow run that an answer starts. Other commands
+find the jobs of earlier runs in the stamps of status comments (`stamps.py`); `stop` cancels their runs.
 
 The status comment proves that no answer was processed: it must be unchanged since the save. Artifacts can come from
 anyone, so a worker process unpacks them.
@@ -12,24 +15,27 @@ import tempfile
 import time
 import zipfile
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 
 from agent_runtime import BoundExceededError, run_bounded
-from bot.domain.commands import Approve, Continue, Deny, Retry, Steering
-from bot.domain.job import Job, JobState
+from bot.domain.commands import Approve, Continue, Deny, Retry, Steering, Stop
+from bot.domain.job import LIVE_STATES, Job, JobState
 from bot.git.tree import CarriedChanges
 from bot.github.client import GitHub
 from bot.github.downloads import LogError, save_log
 from bot.github.types import ArtifactFacts, CommentFacts, CommentTarget, GitHubError
+from bot.jobs import reports
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.context import JobContext, WorkflowResume
 from bot.jobs.posts import reply_target
 from bot.jobs.record import CommentRecord, decode_record, encode_record
-from bot.jobs.steering import steer
+from bot.jobs.stamps import Stamp, Stamps
+from bot.jobs.steering import find_plan, steer
 from bot.jobs.storage import MAX_SEALED_BYTES, SavedJob, SealError, comment_digest, seal, unseal
 from bot.permissions.levels import Refusal
 from bot.publishing.markdown import code
-from bot.publishing.outcome import JobOutcome
+from bot.publishing.outcome import Failed, Finished, JobOutcome, Stopped
 
 log = logging.getLogger(__name__)
 SESSION_FILE = "session.codepilot"
@@ -97,25 +103,40 @@ _ZIP_BYTES = MAX_SEALED_BYTES + 1024 * 1024
 _SECONDS = 120.0
 _EXPIRED_SECONDS = 600.0
 _REPEAT = "Give the original command again."
+_DEAF = (
+    "A job in a workflow hears no message while it runs. Wait until it has ended, or stop it; then give a new command."
+)
+_LOST = "The workflow run ended before the job could report."
+_UNANSWERED = "Nobody answered in time."
+_CANCEL_PAUSES = (1.0, 2.0, 3.0, 5.0, 10.0, 10.0)
+"""GitHub gives a cancelled step ten seconds to end."""
 _ANSWERED = "That request was already answered, or its run has ended."
 
 
 async def handle_steering(context: JobContext, command: Steering, snapshot: ThreadSnapshot) -> JobOutcome:
-    """Handle a steering command, including one for jobs that earlier workflow runs saved.
+    """Handle a steering command, including one for jobs of earlier workflow runs.
 
     Raises:
         GitHubError: a request failed.
     """
-    handover = context.services.handover
-    if handover is None or isinstance(command, Retry):
-        return await steer(context, command, snapshot)
-    problem = await _restore_saved_jobs(context, snapshot, handover)
-    if problem and isinstance(command, (Approve, Deny, Continue)):
+    handover, stamps, problem = context.services.handover, context.services.stamps, ""
+    if handover is not None and not isinstance(command, Retry):
+        problem = await _restore_saved_jobs(context, snapshot, handover)
+    if stamps is not None:
+        await stamps.restore(context.github, context.job, [context.job.thread.key])
+        await _report_lost_jobs(context, stamps)
+        running = [stamp for stamp in stamps.restored.values() if await _has_state(context, stamp, JobState.RUNNING)]
+        if running and isinstance(command, Stop):
+            return await _stop_runs(context, stamps, running)
+        if running and isinstance(command, Continue):
+            return await context.refuse(Refusal(reason=_DEAF, cause="deaf"))
+    jobs = await context.queue.jobs_in_thread(context.job.repo.id, context.job.thread.key)
+    if problem and isinstance(command, Approve | Deny | Continue) and await find_plan(context, jobs) is None:
         return await context.refuse(Refusal(reason=problem, cause="no-saved-job"))
     outcome = await steer(context, command, snapshot)
     for stored in await context.queue.jobs_in_thread(context.job.repo.id, context.job.thread.key):
-        saved = handover.saved.get(stored.job.id)
-        if saved is None or stored.state is not JobState.QUEUED or saved.job.id in handover.claimed:
+        saved = None if handover is None else handover.saved.get(stored.job.id)
+        if handover is None or saved is None or stored.state is not JobState.QUEUED or saved.job.id in handover.claimed:
             continue
         mark = context.services.marker(saved.job)
         text = f"▶️ Answered. [This workflow run]({context.services.run_url}) continues the work.\n\n{mark}"
@@ -128,6 +149,53 @@ async def handle_steering(context: JobContext, command: Steering, snapshot: Thre
         await context.github.comments.edit(saved.job.repo.full_name, located[0], located[1].id, text)
         handover.claimed.add(saved.job.id)
     return outcome
+
+
+async def _report_lost_jobs(context: JobContext, stamps: Stamps) -> None:
+    """Correct the comments of jobs that ended without a report."""
+    for stamp in stamps.restored.values():
+        if stamp.state in LIVE_STATES and await _has_state(context, stamp, JobState.FAILED):
+            is_lost = stamp.state is JobState.RUNNING
+            await _report_end(context, stamp, Failed(reason=_LOST) if is_lost else Stopped(reason=_UNANSWERED))
+
+
+async def _has_state(context: JobContext, stamp: Stamp, state: JobState) -> bool:
+    stored = await context.queue.get(stamp.job.id)
+    return stored is not None and stored.state is state
+
+
+async def _stop_runs(context: JobContext, stamps: Stamps, running: Collection[Stamp]) -> JobOutcome:
+    """Cancel the workflow runs of running jobs, and report the jobs that do not report themselves."""
+    for stamp in running:
+        try:
+            await context.github.runs.cancel(context.job.repo.full_name, stamp.run_id)
+        except GitHubError as error:
+            if not error.lacks_permission:
+                raise
+            reason = (
+                f"The workflow's token may not cancel workflow runs. Cancel [the run]({stamp.run_url}) on its page; or "
+                "add `actions: write` to the `permissions:` of this job, and give the command again."
+            )
+            return await context.refuse(Refusal(reason=reason, cause="no-cancel"))
+    for stamp in running:
+        for pause in _CANCEL_PAUSES:
+            if await stamp.has_ended(context.github):
+                break
+            await asyncio.sleep(pause)
+        comment = (await context.record_of(stamp.job).read()).comment
+        located = await locate_comment(context.github, stamp.job, comment)
+        last = None if located is None else stamps.read(located[1].body, stamp.job.repo.id, stamp.job.thread.key)
+        # The job may have reported its end itself, in the seconds that GitHub gave it.
+        if last is not None and last.state in LIVE_STATES:
+            await _report_end(context, stamp, Stopped(reason=f"Stopped by @{context.job.actor.login}."))
+    await context.react("+1")
+    return Finished(is_silent=True)
+
+
+async def _report_end(context: JobContext, stamp: Stamp, outcome: JobOutcome) -> None:
+    target = context.for_job(stamp.job)
+    await reports.store_ending(target.record, await reports.render_report(target, outcome))
+    await reports.post_ending(target)
 
 
 async def _waiting_comment(
@@ -174,7 +242,7 @@ async def _restore_saved_jobs(context: JobContext, snapshot: ThreadSnapshot, han
             handover.saved[saved.job.id] = saved
             # One that has expired is reported when it is answered.
             until = max(saved.until, time.time() + _EXPIRED_SECONDS)
-            await context.queue.restore(saved.job, saved.record, until=until)
+            await handover.engine.restore(saved.job, saved.record, until=until)
     if restored:
         return ""
     if not trusted:

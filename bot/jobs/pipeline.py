@@ -36,6 +36,7 @@ from bot.domain.commands import (
     Work,
 )
 from bot.domain.errors import BotError, OtherVersionError, QueueError, StorageError, WrongInputError
+from bot.domain.grammar import find_missing_input
 from bot.domain.job import Job, JobState
 from bot.git.errors import CloneError, GitError, WorkspaceError
 from bot.git.merge import Merge
@@ -304,6 +305,9 @@ async def run_job(context: JobContext) -> JobOutcome:
     access = state.access = access or await check_access(context.github, job, bounds=context.services.bounds)
     if not access.may_command and await resume_base(context) is None:
         return await context.refuse(NO_WRITE_ACCESS)
+    if missing := find_missing_input(command.verb, context.services.place):
+        reason = f"{code(command.verb)} does not work in this workflow, which lacks the input {code(missing)}."
+        return await context.refuse(Refusal(reason=reason, cause="no-input"))
     await restore_start(context)
     snapshot, left_out = fetch_snapshot(job, access), ""
     if job.left_out:
@@ -337,7 +341,8 @@ async def _run_at_once(
         refusal = await start_recipe(context, command)
         return Finished(is_silent=True) if refusal is None else await context.refuse(refusal)
     recipes = await recipes_text(context) if isinstance(command, Help) else ""
-    return Finished(reply=answer_to(command, trigger=context.job.trigger, recipes=recipes))
+    place = context.services.place
+    return Finished(reply=answer_to(command, trigger=context.job.trigger, place=place, recipes=recipes))
 
 
 async def restore_start(context: JobContext) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from http import HTTPStatus
 
 from bot.domain.job import Job
 from bot.github.client import GitHub
-from bot.github.types import CheckDraft, CheckFacts, CommentFacts, CommentTarget, GitHubError
+from bot.github.types import BODY_LIMIT, CheckDraft, CheckFacts, CommentFacts, CommentTarget, GitHubError
 from bot.jobs.faults import public_text
 from bot.jobs.record import CheckRecord, CommentRecord, GitHubPost
 from bot.publishing.render import render_check, render_status
@@ -36,6 +36,9 @@ _DUPLICATE = 2
 class StatusComment:
     """The comment of one job, found by its stored id or its signed marker.
 
+    Args:
+        stamp: returns a text to append, within a number of characters.
+
     Attributes:
         is_quiet: whether `show` creates no comment.
         edited_at: time of the last edit by GitHub's clock (ISO 8601, UTC), or empty.
@@ -49,12 +52,14 @@ class StatusComment:
         *,
         marker: str,
         is_quiet: bool = False,
+        stamp: Callable[[int], Awaitable[str]] | None = None,
     ) -> None:
         self._github = github
         self._record = record
         self._job = job
         self.marker = marker
         self.is_quiet = is_quiet
+        self._stamp = stamp
         self._target = reply_target(job)
         self._id: int | None = None
         self._body = ""
@@ -82,18 +87,19 @@ class StatusComment:
                 self._id = stored.posted.id
             elif stored.requests and (existing := await self._find()) is not None:
                 await self._store_id(existing)
-        if self._id is None or not await self._edit(self._id, body):
+        text = body if self._stamp is None else body + await self._stamp(BODY_LIMIT - len(body))
+        if self._id is None or not await self._edit(self._id, text):
             # Noted first: who is stopped between the asking and the noting of the id must look for it the next time.
             await self._record.update(_count_request)
             try:
-                created = await self._create(body)
+                created = await self._create(text)
             except GitHubError as error:
                 if self._target.kind == "thread" or error.status not in _GONE:
                     raise
                 # The comment that asked is gone, and its thread with it; its asker still wants an answer.
                 await self._record.update(lambda stored: replace(stored, below=True))
                 self._target = CommentTarget(kind="thread", number=self._job.thread.number)
-                created = await self._create(body)
+                created = await self._create(text)
             self.edited_at = created.updated_at
             await self._store_id(created)
         self._body = body

@@ -277,6 +277,7 @@ class JobRecord:
         commit_format: of the first attempt to publish.
         progress: as of the start of the agent; the session log has the rest.
         reversal: for a job whose commit was undone, and for the one that undid it.
+        plan: finished in a run that nobody could approve it in; `continue` starts the work on it.
         answering: the request that an `approve`, `deny` or `continue` addresses; empty after a `stop` with live jobs.
     """
 
@@ -302,6 +303,7 @@ class JobRecord:
     result: RunResult | None = None
     verdict: Verdict | None = None
     published: Published = field(default_factory=Published)
+    plan: str = ""
     answering: str | None = None
     undoing: CommitRef | None = None
     reversal: Reversal | None = None

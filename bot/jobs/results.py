@@ -15,10 +15,9 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from agent_runtime import Outcome, Status
-from bot.domain.commands import Command, Describe, Edit, Fix, Plan, Review, Test
+from bot.domain.commands import Command, Describe, Edit, Plan, Review, Test
 from bot.domain.difference import DiffLines
 from bot.domain.job import Job, Thread
-from bot.events.delivery import job_id
 from bot.git.change import Change, FileChange
 from bot.git.errors import ChangeError, WorkflowsForbiddenError
 from bot.git.mirror import Source
@@ -35,6 +34,7 @@ from bot.jobs.record import Request
 from bot.jobs.repo_settings import find_pull_template
 from bot.jobs.setup import RepoSettings
 from bot.jobs.status import post_parts, status_view
+from bot.jobs.steering import LONG_PLAN, job_from_plan, keep_plan
 from bot.permissions.levels import Grant, Refusal
 from bot.permissions.permissions import NO_WRITE_ACCESS
 from bot.publishing.checks import Verdict, verdict_of
@@ -65,8 +65,6 @@ from bot.publishing.publish import ReviewTarget, publish_review
 from bot.publishing.render import COMPLETION_LIMIT, headline
 from bot.publishing.review import comment_key, commented_paths, extract_prose, parse_review
 from bot.publishing.screening import ChangePreview, Objection, fits_comment, show_files, split_sections
-
-_LONG_PLAN = "The plan is too long to be shown in full, so it cannot be approved. Ask for a shorter one."
 
 
 async def deliver(
@@ -178,14 +176,14 @@ async def continue_plan(context: JobContext, assignment: Assignment, run: Outcom
         return await wait_for(context, request, completion=run.summary)
     note = denial
     if not denial and isinstance(assignment.command, Plan):
-        await context.queue.accept(job_from_plan(context.job, assignment.command, _plan_text(context, run)))
+        await context.queue.accept(job_from_plan(context.job, _plan_text(context, run)))
         note = "The plan was approved; the work on it has started."
     return Finished(completion=run.summary, reason=note)
 
 
 async def _request_plan_approval(context: JobContext, assignment: Assignment, run: Outcome) -> JobOutcome:
     if len(_plan_text(context, run)) > COMPLETION_LIMIT:
-        return Finished(completion=run.summary, reason=_LONG_PLAN)
+        return Finished(completion=run.summary, reason=LONG_PLAN)
     request = Request(
         kind="plan",
         request_id=secrets.token_hex(4),
@@ -277,9 +275,11 @@ async def _conclude(  # noqa: PLR0917 - the values of its one caller
     notes: tuple[str, ...],
     part: PartialChange | None,
 ) -> JobOutcome:
-    command, is_done = assignment.command, run.status is Status.FINISHED
+    job, command, is_done = context.job, assignment.command, run.status is Status.FINISHED
     if isinstance(command, Plan) and is_done and context.can_ask:
         return await _request_plan_approval(context, assignment, run)
+    if isinstance(command, Plan) and is_done and context.services.stamps is not None and job.thread.has_comments:
+        notes = (*notes, await keep_plan(context, _plan_text(context, run)))
     is_review = isinstance(command, Review) and is_done
     review = await read_review(context, assignment, run) if is_review else None
     if review is not None and not published.withheld:
@@ -315,18 +315,6 @@ async def _conclude(  # noqa: PLR0917 - the values of its one caller
     if is_done:
         return Finished(verdict=verdict, **facts)
     return Stopped(**facts) if run.status is Status.STOPPED else Failed(**facts)
-
-
-def job_from_plan(plan_job: Job, command: Plan, plan: str) -> Job:
-    """Return the job for an approved plan, with the plan's requester."""
-    return replace(
-        plan_job,
-        id=job_id("plan", plan_job.repo.id, plan_job.id),
-        delivery_id=f"{plan_job.delivery_id}.plan",
-        # A model may write what UTF-8 cannot hold, and so no queue.
-        command=Fix(goal=command.goal, options=command.options, plan=plan.encode("utf-8", "replace").decode()),
-        head_sha="",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -568,12 +556,14 @@ async def _list_commits(context: JobContext, snapshot: ThreadSnapshot) -> list[t
     For the bot's own pull request, also of jobs on its branch from another thread.
     """
     job, thread = context.job, snapshot.thread
-    jobs = list(await context.queue.jobs_in_thread(job.repo.id, job.thread.key))
     is_pull = job.thread.kind == "pull" and thread.head_repo_id == snapshot.repo.id
     own_branch = OWN_BRANCH.search(thread.head_ref) if is_pull else None
+    keys = [job.thread.key]
     if own_branch is not None:
-        thread_key = int(own_branch[2]) if own_branch[2] else Thread.of_branch(thread.base_ref).key
-        jobs += await context.queue.jobs_in_thread(job.repo.id, thread_key, limit=100)
+        keys.append(int(own_branch[2]) if own_branch[2] else Thread.of_branch(thread.base_ref).key)
+    if context.services.stamps is not None:
+        await context.services.stamps.restore(context.github, job, {key for key in keys if key > 0})
+    jobs = [entry for key in keys for entry in await context.queue.jobs_in_thread(job.repo.id, key, limit=100)]
     commits = []
     for entry in sorted(jobs, key=lambda stored: stored.enqueued_at, reverse=True):
         commit = (await context.record_of(entry.job).read()).published.commit

@@ -74,7 +74,7 @@ def status_view(context: JobContext, outcome: JobOutcome | None = None, *, is_qu
             warning=services.strip_local_paths(progress.warning),
             setup_failed=services.strip_local_paths(progress.setup_failed),
         ),
-        stop=f"{job.trigger} stop" if job.thread.has_comments else "",
+        stop=f"{job.trigger} stop" if job.thread.has_comments and services.place != "workflow without a key" else "",
         failed_check=job.origin.name or "CI" if is_ci else "",
         failed_url=job.origin.url if is_ci and job.origin.url.startswith(page) else "",
         run_url=state.run_url,

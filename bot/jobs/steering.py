@@ -27,7 +27,7 @@ from bot.domain.commands import (
     Undo,
     UnknownVerb,
 )
-from bot.domain.grammar import render_help
+from bot.domain.grammar import Place, render_help
 from bot.domain.job import LIVE_STATES, Job, JobState
 from bot.domain.short_words import find_meaning
 from bot.events.delivery import job_id
@@ -40,10 +40,12 @@ from bot.permissions.permissions import approver_refusal
 from bot.prompt.sanitize import clean
 from bot.publishing.markdown import code, duration, fence, one_line
 from bot.publishing.outcome import Finished, JobOutcome, Stopped
+from bot.publishing.render import COMPLETION_LIMIT
 from bot.queue.records import Signal, StoredJob
 
 _MESSAGE_CHARS = 8_000
 _WORDS_CHARS = 40
+LONG_PLAN = "The plan is too long to be shown in full, so it cannot be approved. Ask for a shorter one."
 _NO_JOB = "No job is running in this thread."
 
 
@@ -152,6 +154,11 @@ async def _continue(context: JobContext, jobs: tuple[StoredJob, ...], message: s
         if record.is_waiting_for_model(entry.until) if is_waiting else record.ending is None:
             listening.append(entry)
     target = next((entry.job for state in states for entry in listening if entry.state is state), None)
+    if target is None and (plan_job := await find_plan(context, jobs)) is not None:
+        await context.queue.accept(plan_job)
+        return
+    if not message:
+        raise _NoMatchError("no-message", "`continue` requires a message for the job. Write it after the command.")
     signal = Signal(kind="message", text=message, by=context.job.actor.login, id=context.job.id)
     if target is None or not await context.queue.send(target.id, signal):
         is_waiting = any(entry.state is JobState.WAITING for entry in jobs)
@@ -191,6 +198,49 @@ async def is_answer(context: JobContext) -> bool:
     if (await context.record.read()).answering is not None:
         return True
     return await waiting.find_question(context.queue, context.job, arrived=context.state.started_at) is not None
+
+
+async def keep_plan(context: JobContext, plan: str) -> str:
+    """Keep a plan for `continue`, since nobody can approve it in this run; return the note about that."""
+    if len(plan) > COMPLETION_LIMIT:
+        return LONG_PLAN
+    await context.record.update(lambda record: replace(record, plan=plan))
+    return f"`{context.job.trigger} continue` starts the work on this plan."
+
+
+async def find_plan(context: JobContext, jobs: tuple[StoredJob, ...]) -> Job | None:
+    """Return the job that carries out the thread's last work, if that is a finished plan which nobody could approve."""
+    work = [entry for entry in jobs if not isinstance(entry.job.command, Undo)]
+    if not work or work[0].state is not JobState.DONE:
+        return None
+    plan = (await context.record_of(work[0].job).read()).plan
+    command = context.job.command
+    message = command.message if isinstance(command, Continue) else ""
+    return job_from_plan(work[0].job, plan, asked_by=context.job, message=message) if plan else None
+
+
+def job_from_plan(plan_job: Job, plan: str, *, asked_by: Job | None = None, message: str = "") -> Job:
+    """Return the job that carries out a plan, by default for the plan's requester.
+
+    Args:
+        message: of a person, in addition to the plan's goal.
+    """
+    command, asked_by = plan_job.command, asked_by or plan_job
+    if not isinstance(command, Plan | BareCommand):
+        raise TypeError(f"{command.verb} makes no plan")
+    goal = "\n\n".join(filter(None, (command.goal, message)))
+    return replace(
+        plan_job,
+        id=job_id("plan", plan_job.repo.id, plan_job.id),
+        delivery_id=f"{plan_job.delivery_id}.plan",
+        actor=asked_by.actor,
+        thread=asked_by.thread,
+        trigger=asked_by.trigger,
+        origin=replace(plan_job.origin, at=asked_by.origin.at or plan_job.origin.at),
+        # A model may write what UTF-8 cannot hold, and so no queue.
+        command=Fix(goal=goal, options=command.options, plan=plan.encode("utf-8", "replace").decode()),
+        head_sha="",
+    )
 
 
 async def _answer(
@@ -350,6 +400,9 @@ async def _retry(context: JobContext, jobs: tuple[StoredJob, ...], job_id: str) 
         else:
             is_allowed = (await check_access(context.github, job, bounds=context.services.bounds)).may_command
         if is_allowed:
+            stamps = context.services.stamps
+            if stamps is not None and job.id in stamps.restored and not stamps.restored[job.id].is_whole:
+                raise _NoMatchError("no-words", "The words of that command are too long to be kept. Give it again.")
             has_pull = (await context.record_of(job).read()).published.pull is not None
             await context.queue.accept(build_retry(job, asked_by=context.job, has_pull=has_pull))
             return
@@ -410,11 +463,12 @@ async def _status_line(context: JobContext, stored: StoredJob) -> str:
     return f"{name} for @{job.actor.login}: {state}{what}, started {ago} ago"
 
 
-def answer_to(command: Talk, *, trigger: str, recipes: str = "") -> str:
+def answer_to(command: Talk, *, trigger: str, place: Place = "app", recipes: str = "") -> str:
     """Return the reply to a command that needs no agent and no job.
 
     Args:
         trigger: the word before the command.
+        place: the one whose verbs the help lists.
         recipes: the help text about the repository's recipes.
     """
     more = f"{code(f'{trigger} help')} lists all commands."
@@ -429,6 +483,6 @@ def answer_to(command: Talk, *, trigger: str, recipes: str = "") -> str:
         case BadUsage(reason=reason):
             return f"{reason} {more}"
         case Help():
-            return "\n\n".join(filter(None, (render_help(trigger=trigger), recipes)))
+            return "\n\n".join(filter(None, (render_help(trigger=trigger, place=place), recipes)))
         case other:
             assert_never(other)

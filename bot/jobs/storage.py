@@ -397,7 +397,7 @@ _SAVED = TypeAdapter(SavedJob)
 
 def seal(saved: SavedJob, key: bytes) -> bytes:
     """Compress and encrypt a job; SealError if it is too large."""
-    sealed = Fernet(_fernet_key(key)).encrypt(zlib.compress(_SAVED.dump_json(saved)))
+    sealed = encrypt(_SAVED.dump_json(saved), key)
     if len(sealed) > MAX_SEALED_BYTES:
         raise SealError(
             f"The state of the run has {len(sealed):,} bytes; the limit for a waiting workflow run is "
@@ -413,13 +413,7 @@ def unseal(sealed: bytes, key: bytes, *, repo_id: int, thread: int) -> SavedJob:
         SealError: it has another key, thread or version, or was altered.
     """
     try:
-        # Nothing is unpacked or parsed that was not made with the key.
-        data = Fernet(_fernet_key(key)).decrypt(sealed)
-    except InvalidToken as error:
-        raise OtherKeyError("it was made with another key, or was altered") from error
-    decompressor = zlib.decompressobj()
-    try:
-        saved = _SAVED.validate_json(decompressor.decompress(data, _MAX_OPEN_BYTES))
+        saved = _SAVED.validate_json(decrypt(sealed, key, max_bytes=_MAX_OPEN_BYTES))
     except ValueError as error:
         raise SealError("another version of Codepilot made it") from error
     if saved.format != _FORMAT:
@@ -431,6 +425,25 @@ def unseal(sealed: bytes, key: bytes, *, repo_id: int, thread: int) -> SavedJob:
 
 def comment_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def encrypt(data: bytes, key: bytes) -> bytes:
+    """Compress and encrypt; the result is base64url."""
+    return Fernet(_fernet_key(key)).encrypt(zlib.compress(data, level=9))
+
+
+def decrypt(sealed: bytes, key: bytes, *, max_bytes: int) -> bytes:
+    """Reverse `encrypt`.
+
+    Raises:
+        OtherKeyError: it has another key, or was altered.
+    """
+    try:
+        # Nothing is unpacked or parsed that was not made with the key.
+        data = Fernet(_fernet_key(key)).decrypt(sealed)
+    except InvalidToken as error:
+        raise OtherKeyError("it was made with another key, or was altered") from error
+    return zlib.decompressobj().decompress(data, max_bytes)
 
 
 def _fernet_key(key: bytes) -> bytes:

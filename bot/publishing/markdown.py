@@ -14,8 +14,8 @@ from urllib.parse import unquote, urlsplit
 from bot.domain.characters import INVISIBLE
 from bot.domain.cmark import LINE_BLOCKS, Node, parse_markdown
 
-COMMENT_LIMIT = 65_536
-"""Characters in a comment's body; GitHub answers 422 to more."""
+COMMENT_LIMIT = 62_000
+"""Characters in a comment's text. GitHub allows 65,536; the rest is for the stamp of a workflow run."""
 
 # The limits of GitHub's parser. A longer run opens no code span: https://github.com/github/cmark-gfm/blob/master/src/inlines.c
 MOST_TICKS = 80

@@ -74,9 +74,6 @@ class DurableEngine:
             with self._store.map_errors():
                 await self._store.workflows.end_delay(workflow_id)
 
-    async def restore(self, job: Job, record: str, *, until: float) -> None:
-        await self._run(lambda tx: transitions.restore(tx, job, record, until))
-
     async def cancel(
         self,
         job_id: str,

@@ -32,10 +32,25 @@ class InMemoryEngine:
     async def accept(self, job: Job, *, held_seconds: float = 0.0) -> bool:
         return self._add(job, JobState.QUEUED, held_until=self._clock() + held_seconds)
 
-    async def restore(self, job: Job, record: str, *, until: float) -> None:
-        if self._add(job, JobState.WAITING, until=until):
-            entry = self._entries[job.id]
-            entry.record, entry.begun_at = record, self._clock()
+    async def restore(
+        self,
+        job: Job,
+        record: str,
+        *,
+        until: float | None = None,
+        state: JobState = JobState.WAITING,
+        since: float | None = None,
+    ) -> None:
+        """Store a job of another engine, unless it is known.
+
+        Args:
+            since: seconds since the epoch, when the job was stored there; by default now.
+            until: seconds since the epoch, when a waiting job runs anyway.
+        """
+        if self._add(job, state, until=until):
+            entry, now = self._entries[job.id], self._clock()
+            entry.record, entry.begun_at = record, now if since is None else since
+            entry.stored = replace(entry.stored, enqueued_at=entry.begun_at)
 
     async def release_hold(self, job_id: str) -> None:
         self._entry(job_id).held_until = 0.0

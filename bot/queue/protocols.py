@@ -71,13 +71,6 @@ class JobEngine(JobIndex, JobRecords, Protocol):
 
     async def release_hold(self, job_id: str) -> None: ...
 
-    async def restore(self, job: Job, record: str, *, until: float) -> None:
-        """Store a job that waits in another engine, unless it is known.
-
-        Args:
-            until: seconds since the epoch, when it runs anyway.
-        """
-
     async def cancel(
         self,
         job_id: str,

@@ -51,7 +51,7 @@ _OTHER_VERSION_SECONDS = 24 * 3600.0
 """Delay between attempts at an unreadable job, which is left to workers of another version."""
 
 
-def accept(tx: Transaction, job: Job, held_seconds: float, state: JobState = JobState.QUEUED) -> bool:
+def accept(tx: Transaction, job: Job, held_seconds: float) -> bool:
     lock(tx, job.lane, job.repo.id, job.thread.key)
     values = {
         "id": job.id,
@@ -61,14 +61,14 @@ def accept(tx: Transaction, job: Job, held_seconds: float, state: JobState = Job
         "installation": job.installation,
         "actor_id": job.actor.id,
         "lane": job.lane,
-        "state": state,
+        "state": JobState.QUEUED,
         "held_until": tx.now + held_seconds if held_seconds else 0.0,
         "enqueued_at": tx.now,
         "body": encode_job(job),
         "repository": job.repo.full_name.casefold(),
         "actor": job.actor.login.casefold(),
     }
-    statement = _insert_statement(tx.rows.dialect.name, state == JobState.QUEUED and not has_limit(tx, job.lane))
+    statement = _insert_statement(tx.rows.dialect.name, not has_limit(tx, job.lane))
     thread = _thread_parameters(job.lane, job.repo.id, job.thread.key)
     stored = tx.rows.execute(statement, values | thread).one_or_none()
     if stored is None:
@@ -80,13 +80,6 @@ def accept(tx: Transaction, job: Job, held_seconds: float, state: JobState = Job
     else:
         release_next(tx, job.lane, job.repo.id, job.thread.key)
     return True
-
-
-def restore(tx: Transaction, job: Job, record: str, until: float) -> None:
-    if accept(tx, job, 0.0, JobState.WAITING):
-        change(tx, job.id, begun_at=tx.now, waits_until=until, leg=1)
-        _save_record(tx, job.id, record)
-        _wake_later(tx, job.id, 1, until)
 
 
 def release_hold(tx: Transaction, job_id: str) -> str | None:

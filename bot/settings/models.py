@@ -476,11 +476,6 @@ class ActionSettings:
     inputs: ActionInputs = field(default_factory=ActionInputs)
 
     @property
-    def sealing_secret(self) -> SecretStr | None:
-        """The secret that encrypts waiting runs; None if runs do not wait."""
-        return None if self.inputs.approvals == "denied" else self.lasting_secret
-
-    @property
     def lasting_secret(self) -> SecretStr | None:
         """A secret that later workflow runs also have, if any."""
         return self.inputs.session_key or self.agent.api_key

@@ -337,6 +337,16 @@ def _rerun(call: Call, run: WorkflowRun) -> Response:
     return Response(status=201, body={})
 
 
+@routes.on("POST", ACTIONS + "/runs/{run_id}/cancel", allow="actions:write", role="write")
+def cancel_run(call: Call) -> Response:
+    """Cancel a run that has not ended."""
+    run = call.row(call.site.store.workflow_runs, "run_id")
+    if not run.is_queued:
+        raise HubError(409, "Cannot cancel a workflow run that is completed.")
+    checks.end_rerun(call.site, call.repo, run, conclusion="cancelled")
+    return Response(status=202, body={})
+
+
 @routes.on("GET", ACTIONS + "/runs/{run_id}/jobs", allow="actions:read", takes="filter")
 def list_run_jobs(call: Call) -> Response:
     """The jobs of a run's newest attempt, or with `filter=all` of every one."""

@@ -209,6 +209,15 @@ def rerun_failed_jobs(request: Request, run_id: str) -> Json:
     return {}
 
 
+@route("POST", "actions/runs/{}/cancel", "actions:write")
+def cancel_run(request: Request, run_id: str) -> Json:
+    run = _find_run(request, run_id)
+    if not run.is_queued:
+        raise HubError(409, "Cannot cancel a workflow run that is completed.")
+    request.site.cancel_run(run)
+    return {}
+
+
 @route("GET", "actions/jobs/{}/logs", "actions:read")
 def job_log(request: Request, job_id: str) -> Answer:
     job = next((job for run in request.repo.runs for job in run.jobs if job.id == int(job_id)), None)

@@ -858,6 +858,17 @@ class FakeSite:
         run.earlier, run.attempt, run.is_queued = (*run.earlier, run.conclusion), run.attempt + 1, True
         return run
 
+    def start_run(self, repo: FakeRepo, *, workflow: str = "Codepilot") -> FakeRun:
+        """Start a run on the default branch."""
+        head, branch = repo.branches[repo.default_branch], repo.default_branch
+        run = FakeSite.workflow_run(self, repo, head_sha=head, head_branch=branch, conclusion="", workflow=workflow)
+        run.is_queued = True
+        return run
+
+    def cancel_run(self, run: FakeRun) -> None:
+        """End a run by a call of the API."""
+        FakeSite.end_attempt(self, run, conclusion="cancelled")
+
     def end_attempt(self, run: FakeRun, *, conclusion: str, jobs: Sequence[EndedJob] = ()) -> FakeRun:
         if not run.is_queued:
             raise ValueError(f"no further attempt of run {run.id} was asked for; call run_again first")

@@ -77,7 +77,7 @@ class Place:
         Path(self.environ["GITHUB_EVENT_PATH"]).write_text(content)
 
     async def run(self, **variables: str) -> int:
-        return await take_step(survey_action(self.environ | variables))
+        return await take_step(survey_action(self.environ | variables), asyncio.Event())
 
     @property
     def summary(self) -> str:
@@ -256,7 +256,7 @@ async def test_a_run_is_readable_in_the_log_and_whole_in_the_summary(
     assert "conclusion<<" in place.outputs
 
 
-async def test_a_workflow_that_is_cancelled_ends_at_once_and_publishes_nothing(place: Place, tmp_path: Path) -> None:
+async def test_a_cancelled_run_of_a_workflow_keeps_its_work_and_reports_its_end(place: Place, tmp_path: Path) -> None:
     script = [{"reply": acting('execute("main", "touch begun; sleep 600")')}]
     (tmp_path / "script.yaml").write_text(json.dumps(script))
     place.comment()
@@ -276,7 +276,7 @@ async def test_a_workflow_that_is_cancelled_ends_at_once_and_publishes_nothing(p
     )
     try:
         await eventually(lambda: list(tmp_path.glob("data/workspaces/jobs/*/files/begun")), within=30)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)  # as GitHub's runner does first
         async with asyncio.timeout(30):
             _, errors = await process.communicate()
     finally:
@@ -285,8 +285,12 @@ async def test_a_workflow_that_is_cancelled_ends_at_once_and_publishes_nothing(p
             await process.wait()
     assert process.returncode == exit_code(Conclusion.CANCELLED)
     assert b"Traceback" not in errors
-    assert place.hub.branches(place.repo).keys() == {"main"}
-    assert place.outputs == ""
+    [kept] = place.hub.branches(place.repo).keys() - {"main"}
+    assert kept.endswith("-wip")
+    assert "cancelled" in place.outputs
+    status = place.hub.comments(place.repo, place.issue.number)[-1].body
+    assert "### ⏹️ Stopped" in status
+    assert "The workflow run was cancelled." in status
 
 
 @pytest.mark.parametrize(
@@ -406,7 +410,7 @@ async def test_a_schema_in_the_workflow_that_does_not_work_is_told_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     survey = survey_action(environ(tmp_path, '{"$ref": "https://example.com/schema"}'))
-    assert await take_step(survey) == 2
+    assert await take_step(survey, asyncio.Event()) == 2
     assert "The input `output-schema` is not valid." in capsys.readouterr().out
 
 

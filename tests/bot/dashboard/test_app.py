@@ -13,8 +13,9 @@ import pytest
 from agent_runtime import Event, Replied, Started, Task, Usage
 from bot.dashboard.app import render
 from bot.domain.job import JobState
-from bot.jobs.record import JobRecord, ServiceOutage, StoredRecord, encode_record
+from bot.jobs.record import ServiceOutage, StoredRecord
 from bot.publishing.status_view import build_log, pack_log
+from bot.queue.transitions import change
 from tests.bot.dashboard.serving import Served, served
 from tests.builders import a_job
 
@@ -31,7 +32,8 @@ async def test_however_many_runs_are_queued_those_that_wait_for_a_person_are_sho
 ) -> None:
     for module in ("views", "app"):
         monkeypatch.setattr(f"bot.dashboard.{module}.MAX_LIVE_RUNS", 2)
-    await site.engine.restore(a_job("waits", number=1), encode_record(JobRecord()), until=10.0**12)
+    await site.engine.accept(a_job("waits", number=1))
+    await site.engine._store.run(lambda tx: change(tx, "waits", state=JobState.WAITING, waits_until=10.0**12))
     for number in (2, 3, 4):
         await site.engine.accept(a_job(f"queued-{number}", number=number))
     _, page, _ = await site.get()

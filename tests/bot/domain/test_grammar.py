@@ -37,6 +37,7 @@ from bot.domain.grammar import (
     VERBS,
     ParsedCommand,
     ParsedLine,
+    Place,
     is_transposition,
     is_typo,
     parse_command,
@@ -131,8 +132,6 @@ def test_every_verb_takes_what_belongs_to_it(words: str, command: Command) -> No
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        ("continue", "requires a message"),
-        ("continue \n ", "requires a message"),
         ("approve them", "4 to 8 hexadecimal digits"),
         ("approve 7f3", "4 to 8 hexadecimal digits"),
         ("approve 7f3a9c210", "4 to 8 hexadecimal digits"),
@@ -554,6 +553,20 @@ def test_the_help_names_every_verb_with_the_trigger_and_every_option_once() -> N
     for name, option in OPTIONS.items():
         assert len([line for line in lines if line.startswith(f"- `--{name}") and option.meaning in line]) == 1
     assert "/codepilot" not in "".join(lines)
+
+
+def test_the_help_in_a_workflow_names_what_works_there() -> None:
+    offered = {place: render_help(place=place) for place in get_args(Place)}
+    for verb, places in {
+        "approve": (0, 2),
+        "deny": (0, 2),
+        "undo": (0, 1, 2),
+        "stop": (0, 1, 2),
+        "fix": (0, 1, 2, 3),
+    }.items():
+        assert [f"`/codepilot {verb}" in text for text in offered.values()] == [n in places for n in range(4)]
+    assert "Start the work on a finished plan." in offered["workflow"]
+    assert "Send a message to the running job" not in offered["workflow with approvals"]
 
 
 def test_whatever_people_may_ask_for_has_a_verb() -> None:

@@ -85,10 +85,11 @@ class Waits:
         job = replace(self.job, id="answer", delivery_id="answer", command=command, origin=Origin(kind="button", id=1))
         await engine.accept(job)
         handover = WorkflowResume(
-            key=KEY, folder=place / "sealed", sessions=FileJobSessions(place / "sessions"), plain=True
+            key=KEY, engine=engine, folder=place / "sealed", sessions=FileJobSessions(place / "sessions"), plain=True
         )
         services = SimpleNamespace(
             handover=handover,
+            stamps=None,
             ca_file=None,
             run_url="https://github.com/octo/calc/actions/runs/2",
             marker=lambda _job: "<!-- mark -->",
@@ -238,7 +239,7 @@ async def test_a_question_about_the_thread_is_answered_without_any_artifact(wait
 @pytest.mark.parametrize(("command", "handed"), [(Retry(), True), (ShowStatus(), False)])
 async def test_no_artifact_is_looked_for_where_none_can_help(waits: Waits, command: Steering, *, handed: bool) -> None:
     context = await waits.context(command)
-    services = SimpleNamespace(handover=context.services.handover if handed else None)
+    services = SimpleNamespace(handover=context.services.handover if handed else None, stamps=None)
     client = SimpleNamespace(threads=None)
     context = replace(context, github=cast("GitHub", client), services=cast("JobServices", services))
     await handle_steering(context, command, cast("ThreadSnapshot", None))

@@ -11,7 +11,7 @@ from bot.domain.commands import Fix, Plan
 from bot.domain.job import Actor
 from bot.jobs import waiting
 from bot.jobs.record import ApprovalAnswer, Request, RequestView, StoredRecord, decode_record, encode_record
-from bot.jobs.results import job_from_plan
+from bot.jobs.steering import job_from_plan
 from bot.queue.memory import InMemoryEngine
 from bot.queue.records import decode_job, encode_job
 from tests.builders import a_job
@@ -36,7 +36,7 @@ async def test_what_waits_and_its_answer_are_found_as_they_were_kept() -> None:
 
 
 def test_an_approved_plan_can_be_stored_whatever_the_model_wrote_in_it() -> None:
-    made = job_from_plan(a_job("j1"), Plan(goal="mend it"), NOT_UTF8)
+    made = job_from_plan(a_job("j1", command=Plan(goal="mend it")), NOT_UTF8)
     assert decode_job(encode_job(made)).command == Fix(goal="mend it", plan="+caf? and half a smile ?")
 
 

@@ -20,7 +20,6 @@ from bot.jobs.record import (
     RecordedEnding,
     Request,
     StoredRecord,
-    encode_record,
     has_answer,
     with_ending,
 )
@@ -314,23 +313,6 @@ async def test_an_ending_that_could_not_be_told_is_due_later(bench: Bench) -> No
     bench.clock.now += 121
     assert await bench.tell_next()
     assert bench.handler.reports == ["j1"]
-
-
-async def test_a_job_that_another_engine_left_waiting_goes_on_with_its_record(bench: Bench) -> None:
-    record = JobRecord(base_sha="a" * 40, is_acknowledged=True)
-    await bench.engine.restore(a_job(), encode_record(record), until=FOREVER)
-    assert await bench.state() is JobState.WAITING
-    assert await StoredRecord(bench.engine, "j1").read() == record
-    assert await bench.engine.wake("j1")
-    assert await bench.run_next("work")
-    assert bench.handler.handled == ["j1 1"]
-
-
-async def test_a_job_that_waited_elsewhere_is_not_new(bench: Bench) -> None:
-    await bench.engine.restore(a_job(), encode_record(JobRecord()), until=FOREVER)
-    assert await bench.engine.wake("j1")
-    bench.clock.now += 60
-    assert (await bench.engine.backlog()).oldest_seconds == 0
 
 
 async def test_records_are_of_jobs_that_are_known(bench: Bench) -> None:

@@ -1,0 +1,206 @@
+"""Commands about earlier work in workflow runs, which share no database."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import string
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from bot.domain.job import JobState
+from tests.fakes.agent import reply, wait_for_test
+from tests.fakes.site import FakeRun
+from tests.seam import COMPLETION, FIX, FIXED_CALC, Seam, open_seam
+from tests.seam_step import on_seam, run_step
+from tests.workflow_runs import WorkflowRun
+
+KEY = {"CODEPILOT_SESSION_KEY": "session-key-of-the-seam-0123456789abcdef"}
+WAITS = [reply(wait_for_test()), *FIX]
+PLAN = [reply(completion="1. Take the one out.")]
+
+
+def bodies(stage: Seam, number: int = 1) -> list[str]:
+    return [comment.body for comment in stage.hub.comments(stage.repo, number)]
+
+
+async def say(stage: Seam, body: str, number: int = 1, **variables: str) -> JobState:
+    """Comment, and run the step that the comment starts."""
+    stage.say(number, body)
+    ended = (await run_step(stage, "issue_comment", **{**KEY, **variables})).ended
+    assert isinstance(ended, JobState)
+    return ended
+
+
+async def test_the_last_commit_of_an_earlier_run_is_undone(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot fix") is JobState.DONE
+        [branch] = set(stage.repo.branches) - {"main"}
+        assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
+        assert await say(stage, "/codepilot undo") is JobState.DONE
+        assert stage.file(branch, "calc.py") == stage.file("main", "calc.py")
+
+
+async def test_the_commit_is_undone_in_the_bots_pull_request_as_well(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot fix") is JobState.DONE
+        [pull] = stage.pulls()
+        [branch] = set(stage.repo.branches) - {"main"}
+        assert await say(stage, "/codepilot undo", pull.number) is JobState.DONE
+        assert stage.file(branch, "calc.py") == stage.file("main", "calc.py")
+
+
+async def test_the_last_work_of_an_earlier_run_is_repeated(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, [reply(completion="I could not find it.")], FIX) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot fix the sum") is JobState.DONE
+        assert len(stage.repo.branches) == 1
+        assert await say(stage, "/codepilot retry") is JobState.DONE
+        assert len(stage.repo.branches) == 2
+        assert COMPLETION in bodies(stage)[-1]
+
+
+async def test_status_names_the_work_of_earlier_runs(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot fix") is JobState.DONE
+        assert await say(stage, "/codepilot status") is JobState.DONE
+        assert "No job is running in this thread. Last: [fix](" in bodies(stage)[-1]
+        assert ": done, started" in bodies(stage)[-1]
+
+
+async def test_a_plan_is_carried_out_by_continue(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, PLAN, FIX) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot plan") is JobState.DONE
+        assert "`/codepilot continue` starts the work on this plan." in bodies(stage)[1]
+        assert await say(stage, "/codepilot continue and be quick") is JobState.DONE
+        assert COMPLETION in bodies(stage)[-1]
+        assert len(stage.repo.branches) == 2
+
+
+@asynccontextmanager
+async def working(stage: Seam) -> AsyncIterator[tuple[FakeRun, asyncio.Task[WorkflowRun], asyncio.Event]]:
+    """Run a step of `fix` whose agent waits; yield its workflow run, its task, and the event that ends it."""
+    stage.issue()
+    stage.say(1, "/codepilot fix")
+    run, waits, cancelled = stage.hub.start_run(stage.repo), asyncio.Event(), asyncio.Event()
+    stage.agents.on_wait, stage.agents.on_go = lambda _play: waits.set(), lambda _play: None
+    with on_seam(stage):
+        work = asyncio.create_task(
+            run_step(stage, "issue_comment", None, 0.05, cancelled, **KEY, GITHUB_RUN_ID=str(run.id))
+        )
+        await asyncio.wait_for(waits.wait(), 20)
+        try:
+            yield run, work, cancelled
+        finally:
+            cancelled.set()
+            await work
+
+
+async def test_stop_cancels_the_run_of_a_job_which_reports_itself(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, WAITS) as stage, working(stage) as (run, work, cancelled):
+        stage.hub.workflow_app.permissions["actions"] = "write"
+        stage.hub.on_call = lambda call: cancelled.set() if call == "runs.cancel" else None
+        assert await say(stage, "/codepilot stop") is JobState.DONE
+        assert run.conclusion == "cancelled"
+        ended = await work
+        assert ended.ended is JobState.STOPPED
+        assert ended.values["conclusion"] == "cancelled"
+        assert "### ⏹️ Stopped" in bodies(stage)[1]
+
+
+async def test_stop_reports_a_run_that_got_no_time_to_do_so(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, WAITS) as stage, working(stage):
+        stage.hub.workflow_app.permissions["actions"] = "write"
+        assert await say(stage, "/codepilot stop") is JobState.DONE
+        assert "### ⏹️ Stopped" in bodies(stage)[1]
+        assert "Stopped by @mona." in bodies(stage)[1]
+
+
+async def test_without_the_permission_stop_names_it_and_the_run(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, WAITS) as stage, working(stage) as (run, _, _):
+        assert await say(stage, "/codepilot stop") is JobState.REFUSED
+        assert f"/actions/runs/{run.id}) on its page; or add `actions: write`" in bodies(stage)[-1]
+        assert run.conclusion == ""
+        assert "### 🛠️ Working on it" in bodies(stage)[1]
+
+
+async def test_status_names_a_running_job_of_another_run(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, WAITS) as stage, working(stage):
+        assert await say(stage, "/codepilot status") is JobState.DONE
+        assert ": running, started" in bodies(stage)[-1]
+
+
+async def test_no_message_is_accepted_that_a_running_job_does_not_hear(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, WAITS) as stage, working(stage):
+        assert await say(stage, "/codepilot continue faster") is JobState.REFUSED
+        assert "A job in a workflow hears no message while it runs." in bodies(stage)[-1]
+
+
+@pytest.mark.parametrize(
+    ("command", "variables", "missing"),
+    [
+        ("approve", {}, "approvals: artifact"),
+        ("deny no", {}, "approvals: artifact"),
+        *((verb, {"CODEPILOT_SESSION_KEY": ""}, "session-key") for verb in ("undo", "retry", "status", "stop")),
+    ],
+)
+async def test_a_command_that_cannot_work_names_the_missing_input(
+    tmp_path: Path, command: str, variables: dict[str, str], missing: str
+) -> None:
+    async with open_seam(tmp_path) as stage:
+        stage.issue()
+        assert await say(stage, f"/codepilot {command}", 1, **variables) is JobState.REFUSED
+        assert f"which lacks the input `{missing}`" in bodies(stage)[-1]
+        assert await say(stage, "/codepilot help", 1, **variables) is JobState.DONE
+        assert f"`/codepilot {command.split(maxsplit=1)[0]}" not in bodies(stage)[-1]
+
+
+async def test_a_job_whose_run_died_is_reported_and_can_be_repeated(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, WAITS, FIX) as stage, working(stage) as (run, _, _):
+        stage.hub.cancel_run(run)
+        assert await say(stage, "/codepilot retry") is JobState.DONE
+        assert "The workflow run ended before the job could report." in bodies(stage)[1]
+        assert COMPLETION in bodies(stage)[-1]
+
+
+@pytest.mark.parametrize("forged", ["another thread", "another key", "another author"])
+async def test_no_work_is_taken_from_the_stamp_of(tmp_path: Path, forged: str) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot fix") is JobState.DONE
+        number, author, key = 1, stage.hub.workflow_app.bot.login, KEY
+        if forged == "another thread":
+            number = stage.issue().number
+        elif forged == "another key":
+            key = {"CODEPILOT_SESSION_KEY": "another-key-of-the-seam-0123456789abcdef"}
+        else:
+            author = "mona"
+            number = 1
+        stamped = bodies(stage)[1]
+        for comment in stage.hub.comments(stage.repo, 1):
+            if comment.body == stamped and forged == "another author":
+                stage.hub.delete_comment(comment, by="mona")
+        stage.hub.comment(stage.repo, number, author=author, body=stamped)
+        stage.say(number, "/codepilot undo")
+        assert (await run_step(stage, "issue_comment", **key)).ended is JobState.REFUSED
+        assert "There is no commit of mine in this thread to revert." in bodies(stage, number)[-1]
+
+
+async def test_words_without_room_in_a_comment_are_to_be_given_again(tmp_path: Path) -> None:
+    long = "".join(secrets.choice(string.ascii_letters) for _ in range(19_000))
+    async with open_seam(tmp_path, *[[reply(completion="x" * 19_000)]] * 2) as stage:
+        stage.issue()
+        assert await say(stage, f"/codepilot fix {long}") is JobState.DONE
+        assert all(len(body) <= 65_536 for body in bodies(stage))
+        with patch("bot.jobs.posts.BODY_LIMIT", 30_000):
+            assert await say(stage, f"/codepilot fix {long}") is JobState.DONE
+        assert await say(stage, "/codepilot retry") is JobState.REFUSED
+        assert "too long to be kept" in bodies(stage)[-1]
