@@ -44,6 +44,7 @@ _VIEWS: tuple[tuple[str, str, View], ...] = (
     ("POST", "/login/oauth/access_token", accounts.exchange_code),
     ("GET", "/{owner}", accounts.account),
     ("GET", "/{owner}/{repo}", code.repository),
+    ("GET", "/{owner}/{repo}/", lambda visit: Page(location=visit.path.rstrip("/"))),
     ("GET", "/{owner}/{repo}/tree/{place:.+}", code.folder),
     ("GET", "/{owner}/{repo}/blob/{place:.+}", code.file),
     ("GET", "/{owner}/{repo}/raw/{place:.+}", code.raw),
@@ -69,6 +70,7 @@ _VIEWS: tuple[tuple[str, str, View], ...] = (
     ("POST", "/{owner}/{repo}/pull/{number}/files", threads.comment_on_line),
     ("POST", "/{owner}/{repo}/pull/{number}/replies", threads.reply),
     ("POST", "/{owner}/{repo}/issues/{number}/comments", threads.comment),
+    ("POST", "/{owner}/{repo}/issues/{number}/edit", threads.edit),
 )
 
 _FROM_ANYWHERE = frozenset({accounts.confirm_new_app, accounts.exchange_code})

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias, get_args
 from urllib.parse import urlencode
 
-from localhub.api.auth import HubError, not_found, or_404
+from localhub.api.auth import HubError, may, not_found, or_404, role_of
 from localhub.api.routing import check_length
 from localhub.git import diff as git_diff
 from localhub.git.diff import Row, rows
@@ -77,7 +77,7 @@ def conversation(visit: PageVisit) -> Page:
 
 
 def _thread_page(visit: PageVisit, issue: Issue, template: str, **values: object) -> Page:
-    pull, repo, store = issue.pull, visit.repo, visit.site.store
+    pull, repo, store, person = issue.pull, visit.repo, visit.site.store, visit.session.user
     runs = [run for run in store.check_runs if pull is not None and run.head_sha == pull.head_sha]
     return render(
         visit,
@@ -86,6 +86,7 @@ def _thread_page(visit: PageVisit, issue: Issue, template: str, **values: object
             "title": f"{issue.title} · #{issue.number}",
             "repo": repo,
             "issue": issue,
+            "writes": person is not None and may(role_of(visit.site, repo, person), "write"),
             "pull": pull,
             "runs": [run for run in runs if run.repo_id == repo.id],
             "labels": [label for (repo_id, _), label in store.labels.items() if repo_id == repo.id],
@@ -171,6 +172,29 @@ def comment(visit: PageVisit) -> Page:
         state: Literal["open", "closed"] = "closed" if verb == "close" else "open"
         threads.set_state(site, visit.thread, user, state)
     return Page(location=f"{threads_views.thread_page(site, visit.repo, issue)}#comment")
+
+
+def edit(visit: PageVisit) -> Page:
+    """Take the new text of a comment, of a comment on a line, or of the description."""
+    site, issue, body = visit.site, visit.thread, visit.form.get("body", "").strip()
+    check_length(body, "Page", "body")
+    kind, _, given = visit.form.get("subject", "").rpartition("-")
+    number, store = digits(given) or 0, site.store
+    found: Issue | Comment | ReviewComment | None = store.issues.get(number) if kind == "issue" else None
+    found = store.comments.get(number) if kind == "issuecomment" else found
+    found = store.review_comments.get(number) if kind == "discussion" else found
+    if found is None or (found.repo_id, found.number) != (visit.repo.id, issue.number):
+        raise not_found()
+    user = actor(visit, "read" if visit.session.user and visit.session.user.id == found.author_id else "write")
+    if not body and not isinstance(found, Issue):
+        raise HubError(422, "Please write something.")
+    if isinstance(found, Issue):
+        threads.retitle(site, found, user, found.title, body)
+    elif isinstance(found, ReviewComment) and body != found.body:
+        pull_requests.edit_review_comment(site, found, user, body)
+    elif isinstance(found, Comment) and body != found.body:
+        threads.edit_comment(site, found, user, body)
+    return Page(location=threads_views.thread_page(site, visit.repo, issue))
 
 
 def set_labels(visit: PageVisit) -> Page:

@@ -10,7 +10,7 @@ from localhub.git.diff import rows
 from localhub.pages.markup import markdown
 from tests.hub_client import Reply
 from tests.hub_pages import browser
-from tests.localhub.conftest import World
+from tests.localhub.conftest import World, payloads_of, record_deliveries
 
 HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(1)> [x](javascript:alert(1)) <b onclick=x>bold"
 
@@ -377,3 +377,46 @@ async def test_an_app_with_a_callback_that_is_no_address_is_refused(world: World
         assert await post(world, "/settings/apps", {"manifest": json.dumps(manifest)}) == 422
     known = {**given, "callback_urls": ["http://[::1]:8080/back"]}
     assert await post(world, "/settings/apps", {"manifest": json.dumps(known)}) == 303
+
+
+async def test_a_text_is_edited_on_its_page_by_its_author_and_by_writers(world: World) -> None:
+    hub, repo = world.hub, world.repo
+    issue = hub.open_issue(repo, author="eve", title="It breaks", body="Badly.")
+    first = hub.comment(repo, 1, author="eve", body="/codepilot fix")
+    other = hub.comment(repo, 1, author="mona", body="Me too")
+    record_deliveries(world)
+    path, changed = "/acme/widgets/issues/1/edit", {"body": "/codepilot explain"}
+    subject = f"issuecomment-{first.id}"
+    assert await post(world, path, changed | {"subject": subject}, by="eve") == 303
+    [edited] = [payload for payload in payloads_of(world, "issue_comment") if payload["action"] == "edited"]
+    assert (edited["comment"]["body"], edited["changes"]) == (
+        "/codepilot explain",
+        {"body": {"from": "/codepilot fix"}},
+    )
+    assert await post(world, path, changed | {"subject": subject}, by="mona") == 303  # the same text is no edit
+    assert len(payloads_of(world, "issue_comment")) == 1
+    assert await post(world, path, changed | {"subject": f"issuecomment-{other.id}"}, by="eve") == 403
+    assert await post(world, path, changed | {"subject": "issuecomment-1"}, by="eve") == 404
+    assert await post(world, path, {"body": " ", "subject": subject}, by="eve") == 422
+    assert await post(world, path, {"body": "Really.", "subject": f"issue-{issue.id}"}, by="eve") == 303
+    assert hub.issue(repo, 1).body == "Really."
+    async with browser(hub.url, "eve") as page:
+        assert (await page.look("/acme/widgets/issues/1")).count("<summary>Edit</summary>") == 2
+    assert "<summary>Edit</summary>" not in (await look(world, "/acme/widgets/issues/1")).body
+
+
+async def test_a_comment_on_a_line_is_edited_on_its_page(world: World) -> None:
+    world.hub.commit(world.repo, {"src/a.py": "x = 2\n"}, message="Two", author="mona", branch="topic")
+    world.hub.open_pull(world.repo, author="mona", head="topic", title="Two")
+    world.hub.review_comment(world.repo, 1, author="mona", body="Why?", path="src/a.py", line=1)
+    [comment] = world.hub.review_comments(world.repo, 1)
+    record_deliveries(world)
+    form = {"body": "Why two?", "subject": f"discussion-{comment.id}"}
+    assert await post(world, "/acme/widgets/issues/1/edit", form) == 303
+    assert world.hub.review_comments(world.repo, 1)[0].body == "Why two?"
+    assert [payload["action"] for payload in payloads_of(world, "pull_request_review_comment")] == ["edited"]
+
+
+async def test_a_repository_is_found_with_a_slash_at_the_end(world: World) -> None:
+    page = await world.nobody.staying().ask("GET", f"{world.hub.url}/acme/widgets/")
+    assert (page.status, page.headers["Location"]) == (303, "/acme/widgets")

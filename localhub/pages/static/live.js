@@ -2,7 +2,7 @@
 "use strict";
 const live = document.getElementById("live");
 async function refresh() {
-  const writing = [...live.querySelectorAll("textarea")].some((one) => one.value || one === document.activeElement);
+  const writing = [...live.querySelectorAll("textarea")].some((one) => one.value !== one.defaultValue || one === document.activeElement);
   if (document.hidden || writing || String(document.getSelection())) return;
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
   if (!answer.ok) return;
