@@ -18,13 +18,18 @@ MAX_BYTES = 20 * 1024 * 1024
 """Of file contents. GitHub's limit is about twice that, and base64 adds a third."""
 _PLAIN_FILE = "100644"
 _SUBMODULE = "160000"
-_THREAD = """
-number title body html_url: url locked
-user: author {
-  login ... on Bot { id: databaseId }
-  ... on Mannequin { id: databaseId } ... on Organization { id: databaseId } ... on User { id: databaseId }
-}
-labels(first: 100) { nodes { name } }
+_ACTOR = """
+login ... on Bot { id: databaseId }
+... on Mannequin { id: databaseId } ... on Organization { id: databaseId } ... on User { id: databaseId }
+"""
+_THREAD = f"""
+number title body html_url: url locked user: author {{ {_ACTOR} }}
+labels(first: 100) {{ nodes {{ name }} }}
+"""
+COMMENT = f"""
+query ($id: ID!) {{
+  node(id: $id) {{ ... on IssueComment {{ body author {{ {_ACTOR} }} editor {{ {_ACTOR} }} }} }}
+}}
 """
 _REPOSITORY = """
 node_id: id id: databaseId full_name: nameWithOwner private: isPrivate archived: isArchived html_url: url
@@ -48,18 +53,10 @@ query ($owner: String!, $name: String!, $number: Int!) {{
   }}
 }}
 """
-_LABELLED = """
-settings: timelineItems(last: 100, itemTypes: [LABELED_EVENT]) {
-  nodes {
-    ... on LabeledEvent {
-      createdAt label { name }
-      actor {
-        __typename login ... on Bot { id: databaseId }
-        ... on Mannequin { id: databaseId } ... on Organization { id: databaseId } ... on User { id: databaseId }
-      }
-    }
-  }
-}
+_LABELLED = f"""
+settings: timelineItems(last: 100, itemTypes: [LABELED_EVENT]) {{
+  nodes {{ ... on LabeledEvent {{ createdAt label {{ name }} actor {{ __typename {_ACTOR} }} }} }}
+}}
 """
 # Strangers rename and edit their issues, but set no labels: each kind of event has a list of its own.
 LABELS = f"""

@@ -125,6 +125,11 @@ class Comments:
         action, path = f"read a comment in {repo}", _comment_path(repo, target, comment_id)
         return await self.connection.find(types.CommentFacts, action, path)
 
+    async def read_edit(self, repo: str, node_id: str) -> types.CommentEdit:
+        action = f"read an edited comment in {repo}"
+        answer = await self.connection.graphql(action, graphql.COMMENT, {"id": node_id}, needs="node", writes=False)
+        return types.parse(types.CommentEdit, action, answer["node"])
+
     async def find(
         self, repo: str, target: types.CommentTarget, marker: str, author_id: int
     ) -> tuple[types.CommentFacts, ...]:

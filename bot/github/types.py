@@ -305,8 +305,21 @@ class CommentTarget:
             raise ValueError(f"a {self.kind} cannot begin with comment {self.root}")
 
 
+class CommentEdit(Facts):
+    """A comment's newest text.
+
+    Attributes:
+        editor_id: of the last editor; 0 without one.
+    """
+
+    body: Text = ""
+    author_id: int = Field(default=0, validation_alias=AliasPath("author", "id"))
+    editor_id: int = Field(default=0, validation_alias=AliasPath("editor", "id"))
+
+
 class CommentFacts(Authored):
     id: int
+    node_id: Text = ""
     body: Text = ""
     created_at: Text = ""
     updated_at: Text = Field(default_factory=lambda data: data["created_at"])

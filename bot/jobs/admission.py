@@ -14,11 +14,14 @@ from typing import Any
 from bot.domain.access import LabelGrant, Tally, ThreadLabel, text_binding
 from bot.domain.branch_rules import RULE_KINDS
 from bot.domain.commands import BareCommand, Fix, Undo, Work
+from bot.domain.grammar import parse_command
+from bot.domain.job import Job
+from bot.events.delivery import job_id
 from bot.git.change import Change
 from bot.git.merge import Merge
 from bot.git.mirror import Source
 from bot.github.types import PullFacts
-from bot.jobs.access import ThreadSnapshot, branch_head
+from bot.jobs.access import PhaseReader, ThreadSnapshot, branch_head
 from bot.jobs.context import JobContext
 from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import SIGNED_ONLY, AccessRequest, Grant, Publish, Refusal, fallback_prefix
@@ -130,6 +133,50 @@ async def resume_base(context: JobContext) -> str | None:
         or await asyncio.to_thread(context.services.has_session, context.job)
     )
     return record.base_sha if can_resume else None
+
+
+class CommandEditedError(Exception):
+    """The stored job has the newest text of its command."""
+
+
+async def follow_edit(context: JobContext, reader: PhaseReader) -> str:
+    """Store the newest text of a comment that its author edited before the agent began, once; or return why to stop.
+
+    An edit by somebody else changes nothing.
+
+    Raises:
+        CommandEditedError: the job begins again with the newest text.
+    """
+    job, is_read = context.job, (await context.record.read()).is_edit_read
+    # Other jobs of the comment, such as a `retry`, came later.
+    if is_read or job.id != job_id("issue_comment", job.repo.id, str(job.origin.id)):
+        return ""
+    newest = await _read_newest(context, reader)
+    if newest is None or newest == job:
+        await context.record.update(lambda record: replace(record, is_edit_read=True))
+        return "" if newest else "The command was edited before its work began, and the new text starts no work."
+    await context.queue.amend(newest)
+    # The comment shows the old command.
+    await context.record.update(lambda record: replace(record, is_edit_read=True, greeted_at=None))
+    raise CommandEditedError
+
+
+async def _read_newest(context: JobContext, reader: PhaseReader) -> Job | None:
+    """Return the job with the newest text of its author; None if that starts no work."""
+    job = context.job
+    comments = await reader.comments(job.repo.full_name, job.thread.number)
+    comment = next((comment for comment in comments if comment.id == job.origin.id), None)
+    if comment is None or _with_text(job, comment.body) == job:
+        return job
+    edit = await context.github.comments.read_edit(job.repo.full_name, comment.node_id)
+    return _with_text(job, edit.body) if {edit.author_id, edit.editor_id} == {job.actor.id} else job
+
+
+def _with_text(job: Job, text: str) -> Job | None:
+    parsed = parse_command(text, triggers=(job.trigger,))
+    if parsed is None or not isinstance(parsed.command, Work | BareCommand | Undo):
+        return None
+    return replace(job, command=parsed.command, left_out=parsed.left_out)
 
 
 async def pin_base(context: JobContext, grant: Grant) -> Grant:

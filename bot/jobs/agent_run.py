@@ -45,7 +45,7 @@ from bot.git.tree import Tree
 from bot.git.workspace import WorkspaceRef
 from bot.jobs import material as material_module
 from bot.jobs import waiting
-from bot.jobs.admission import Assignment
+from bot.jobs.admission import Assignment, follow_edit
 from bot.jobs.candidates import Candidates
 from bot.jobs.context import AgentSpec, JobContext
 from bot.jobs.faults import classify
@@ -60,7 +60,7 @@ from bot.permissions.levels import SIGNED_ONLY, describe_network, narrow_network
 from bot.prompt.brief import Brief, brief_for
 from bot.publishing.checks import Check, Rerun, find_reproduction, is_unrelated
 from bot.publishing.markdown import one_line
-from bot.publishing.outcome import JobOutcome, Waiting
+from bot.publishing.outcome import JobOutcome, Stopped, Waiting
 from bot.publishing.review import list_output
 from bot.publishing.screening import deny_unshowable_calls
 from bot.publishing.status_view import Activity, DeniedCall, Progress
@@ -157,6 +157,8 @@ async def _start_over(context: JobContext, assignment: Assignment, prepared: Pro
             inputs = await state.inbox.unless_stopped(_prepare(context, assignment, tree))
             if inputs is None:
                 return await _finish(context, assignment, tree, Outcome(status=Status.STOPPED))
+            if reason := await follow_edit(context, assignment.snapshot.reader):
+                return Stopped(reason=reason)
             await state.save_progress()
             run = await _run(context, assignment, tree, partial(_start, context, assignment, tree, inputs))
             return await _finish(context, assignment, tree, run)

@@ -47,6 +47,7 @@ from bot.jobs import reports, waiting
 from bot.jobs.access import ThreadSnapshot, check_access, confirm_refusal, fetch_snapshot
 from bot.jobs.admission import (
     Assignment,
+    CommandEditedError,
     base_source,
     check_permissions,
     check_rules,
@@ -124,6 +125,8 @@ class Worker:
                 seconds = self._patience.longest_pause
                 log.warning("trying again in %.0f s: %s", seconds, error)
                 disposition = JobReleased(held_seconds=seconds)
+            except CommandEditedError:
+                disposition = JobReleased()
             except QueueError:
                 raise
             except Exception as error:  # one job must not take the worker, and so all the others, with it
@@ -207,7 +210,7 @@ class Worker:
             remedy = f"The operator finds the cause in the log under job `{attempt.job.id}`; then ask again."
             outcome = await abandon_job(context, f"{reason} {remedy}") if attempt.deaths < _KEEPING_DEATHS else None
             return outcome or await fail_job(context, reason, remedy, unproven=True)
-        except (SessionInUseError, SessionUnavailableError, QueueError):
+        except (SessionInUseError, SessionUnavailableError, QueueError, CommandEditedError):
             raise  # nothing is wrong with the job
         except Exception as error:  # the last line: a fault of ours must still reach the person who waits, and the log
             if isinstance(error, SessionNewerError) and context.services.is_long_running:

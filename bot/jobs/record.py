@@ -268,6 +268,7 @@ class JobRecord:
 
     Attributes:
         is_acknowledged: whether the command has its reaction.
+        is_edit_read: whether later edits of the command change nothing.
         greeted_at: when the comment was first posted, in seconds since the epoch.
         parts: further comments by name, for content too long for the status comment.
         generation: identifies the current files among stored ones.
@@ -282,6 +283,7 @@ class JobRecord:
     """
 
     is_acknowledged: bool = False
+    is_edit_read: bool = False
     greeted_at: float | None = None
     comment: CommentRecord = CommentRecord()
     parts: Mapping[str, CommentRecord] = field(default_factory=dict)

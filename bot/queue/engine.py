@@ -20,7 +20,7 @@ from bot.domain.errors import OtherVersionError
 from bot.domain.job import LIVE_STATES, Job, JobState
 from bot.queue import transitions
 from bot.queue.protocols import MAX_ENDED, PendingReport
-from bot.queue.records import Backlog, RunQuery, Signal, StoredJob, WeekCost, decode_job, week_of
+from bot.queue.records import Backlog, RunQuery, Signal, StoredJob, WeekCost, decode_job, encode_job, week_of
 from bot.queue.store import (
     JOBS,
     NOTICES,
@@ -67,6 +67,16 @@ class DurableEngine:
 
     async def accept(self, job: Job, *, held_seconds: float = 0.0) -> bool:
         return await self._run(lambda tx: transitions.accept(tx, job, held_seconds))
+
+    async def amend(self, job: Job) -> None:
+        work = CURRENT_WORK.get()
+
+        def amend(tx: Transaction) -> None:
+            if work is not None:
+                _check_lease(tx, work)
+            transitions.change(tx, job.id, body=encode_job(job))
+
+        await self._run(amend)
 
     async def release_hold(self, job_id: str) -> None:
         workflow_id = await self._run(lambda tx: transitions.release_hold(tx, job_id))

@@ -52,6 +52,10 @@ class InMemoryEngine:
             entry.record, entry.begun_at = record, now if since is None else since
             entry.stored = replace(entry.stored, enqueued_at=entry.begun_at)
 
+    async def amend(self, job: Job) -> None:
+        entry = self._entry(job.id)
+        entry.stored = replace(entry.stored, job=job)
+
     async def release_hold(self, job_id: str) -> None:
         self._entry(job_id).held_until = 0.0
         self._changed.set()

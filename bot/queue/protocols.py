@@ -69,6 +69,9 @@ class JobEngine(JobIndex, JobRecords, Protocol):
             held_seconds: delay before it runs, unless `release_hold` ends it.
         """
 
+    async def amend(self, job: Job) -> None:
+        """Replace a stored job of the same id, for later attempts."""
+
     async def release_hold(self, job_id: str) -> None: ...
 
     async def cancel(

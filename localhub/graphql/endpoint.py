@@ -32,7 +32,7 @@ from localhub.api.auth import HubError, can_read, demand, may, role_of
 from localhub.api.routing import Call, Response, log
 from localhub.git import plumbing as git
 from localhub.graphql import threads
-from localhub.graphql.mutations import MUTATIONS, RefusedError, repo_named, thread_of
+from localhub.graphql.mutations import MUTATIONS, RefusedError, parse_id, repo_named, thread_of
 from localhub.graphql.threads import connection, user
 from localhub.operations import branches
 from localhub.operations import threads as threads_module
@@ -113,7 +113,13 @@ class Root:
         return user(self.call, self.call.user) | {"repositories": partial(_repositories, self.call, self.call.user)}
 
     def node(self, _info: GraphQLResolveInfo[Any], *, id: str) -> Json:  # noqa: A002 - GraphQL's name
-        """The issue or pull request with this global id."""
+        """The issue, pull request or comment in a thread with this global id."""
+        kind, number = parse_id(id)
+        comment = self.call.site.store.comments.get(number) if kind == "IssueComment" else None
+        if comment is not None:
+            repo = self.call.site.store.repos[comment.repo_id]
+            demand(self.call.site, self.call.viewer, repo, permission="issues|pull_requests", level="read", role="read")
+            return threads.comment(self.call, repo, comment)
         repo, found = thread_of(self.call, id, level="read")
         return threads.thread(self.call, repo, found)
 

@@ -240,6 +240,7 @@ def milestone(value: Milestone) -> Json:
 def comment(call: Call, repo: Repo, value: Comment) -> Json:
     """`IssueComment`."""
     return {
+        "editor": person(call, value.editor_id),
         "url": threads_views.comment(call.site, repo, value)["html_url"],
         "includesCreatedEdit": value.updated_at != value.created_at,
         **_comment_fields(call, "IssueComment", value),

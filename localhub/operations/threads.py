@@ -98,7 +98,7 @@ def comment(site: Site, issue: Issue, author: User, body: str, *, app_id: int | 
 
 def edit_comment(site: Site, old: Comment, editor: User, body: str) -> Comment:
     """Change a comment's text."""
-    new = site.store.comments.put(replace(old, body=body, updated_at=site.now()))
+    new = site.store.comments.put(replace(old, body=body, updated_at=site.now(), editor_id=editor.id))
     changes: Json = {"changes": {"body": {"from": old.body}}}
     _announce_comment(site, site.store.thread_of(old), new, editor, action="edited", more=changes)
     return new

@@ -246,6 +246,7 @@ class Comment:
     created_at: datetime
     updated_at: datetime
     app_id: int | None = None
+    editor_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

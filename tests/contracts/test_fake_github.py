@@ -378,7 +378,9 @@ async def comments(w: World) -> None:
     made = await w.must(calls.create(w.name, target, f"On it. {SECRET} {_MARK}"))
     await w.ask(calls.create(w.name, target, f"Again. {_MARK}"))
     w.people.edit_comment(w.people.comments(repo, number)[-1], by="mona", body="Changed by a person")
-    await w.ask(calls.list_for_thread(w.name, number))
+    listed = await w.must(calls.list_for_thread(w.name, number))
+    for node_id in (listed[0].node_id, listed[-1].node_id, "absent"):
+        await w.ask(calls.read_edit(w.name, node_id))
     await w.ask(calls.find(w.name, target, _MARK, me.id))
     await w.ask(calls.find(w.name, target, "absent", me.id))
     await w.ask(calls.edit(w.name, target, made.id, f"Done. {SECRET}"))

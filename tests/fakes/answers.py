@@ -372,6 +372,7 @@ def _comment(request: Request, thread: FakeThread, comment: FakeComment, anchor:
     return {
         **request.texts(comment.body),
         "id": comment.id,
+        "node_id": f"C_{comment.id}",
         "user": request.user(comment.author_id),
         "created_at": iso(comment.created_at),
         "updated_at": iso(comment.updated_at),
@@ -557,6 +558,7 @@ def _review(request: Request, thread: FakeThread, review: FakeReview) -> Json:
     return {
         **request.texts(review.body),
         "id": review.id,
+        "node_id": f"R_{review.id}",
         "state": review.state,
         "commit_id": review.commit_sha,
         "submitted_at": iso(review.submitted_at),

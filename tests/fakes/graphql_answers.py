@@ -18,7 +18,7 @@ from tests.fakes.site import (
 )
 
 
-def graphql_answer(request: Request, query: str, variables: Mapping[str, Any]) -> Json:
+def graphql_answer(request: Request, query: str, variables: Mapping[str, Any]) -> Json:  # noqa: PLR0911 - one for each operation
     """Perform one of the client's GraphQL operations.
 
     Raises:
@@ -26,6 +26,8 @@ def graphql_answer(request: Request, query: str, variables: Mapping[str, Any]) -
         AssertionError: the operation is unknown.
     """
     request.site.requests.append("POST graphql")
+    if query == graphql.COMMENT:
+        return {"node": _comment_node(request, variables["id"])}
     if query in {graphql.COMMIT, graphql.NEW_BRANCH, graphql.NEW_BRANCH_WITH_PULL}:
         return _mutate(request, variables)
     name = f"{variables['owner']}/{variables['name']}"
@@ -50,6 +52,20 @@ def graphql_answer(request: Request, query: str, variables: Mapping[str, Any]) -
         files = {file.sha: file for commit in repo.commits.values() for file in commit.tree.values()}
         return {"repository": {name: _blob(files.get(sha)) for name, sha in blobs.items()}}
     raise AssertionError(f"FakeGitHub does not know the operation {query}")
+
+
+def _comment_node(request: Request, node_id: str) -> Json:
+    for repo in request.site.repos.values():
+        for comment in (comment for thread in repo.threads.values() for comment in thread.comments):
+            if node_id == f"C_{comment.id}":
+                request.demand(repo, "issues|pull_requests", "read")
+                people = {"author": comment.author_id, "editor": comment.editor_id}
+                accounts = {name: request.site.users.get(user_id or 0) for name, user_id in people.items()}
+                return {"body": comment.body} | {
+                    name: account and {"id": account.id, "login": account.login.removesuffix("[bot]")}
+                    for name, account in accounts.items()
+                }
+    raise HubError(404, f"Could not resolve to a node with the global id of '{node_id}'.")
 
 
 def _graphql_repo(

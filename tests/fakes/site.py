@@ -105,6 +105,7 @@ class FakeComment:
     created_at: datetime
     updated_at: datetime
     reactions: list[tuple[int, str]] = field(default_factory=list)
+    editor_id: int | None = None
 
 
 @dataclass(slots=True)
@@ -660,7 +661,7 @@ class FakeSite:
         return comment
 
     def edit_comment(self, comment: FakeComment, *, by: str, body: str) -> FakeComment:
-        comment.body, comment.updated_at = body, self.now()
+        comment.body, comment.updated_at, comment.editor_id = body, self.now(), self.user(by).id
         return comment
 
     def delete_comment(self, comment: FakeComment, *, by: str) -> None:

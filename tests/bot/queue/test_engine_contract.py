@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bot.domain.commands import Stop
+from bot.domain.commands import Ask, Stop
 from bot.domain.errors import QueueError, TransitionError
-from bot.domain.job import Actor, JobState, Lane
+from bot.domain.job import Actor, Job, JobState, Lane
 from bot.jobs import waiting
 from bot.jobs.record import (
     ApprovalAnswer,
@@ -48,11 +48,13 @@ class Scripted:
     meanwhile: Callable[[], Awaitable[object]] | None = None
     takes: list[bool] = field(default_factory=list)
     handled: list[str] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
     signals: list[str] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
 
     async def handle(self, attempt: JobAttempt) -> Disposition:
         self.handled.append(f"{attempt.job.id} {attempt.number}")
+        self.jobs.append(attempt.job)
         async with attempt.listen(lambda signal: self.signals.append(signal.id)):
             pass
         if self.meanwhile is not None:
@@ -160,6 +162,21 @@ async def test_the_backlog_counts_what_has_not_ended(bench: Bench) -> None:
     await bench.run_next("work")
     backlog = await bench.engine.backlog()
     assert backlog.by_state == {JobState.QUEUED: 2, JobState.RUNNING: 0, JobState.WAITING: 0}
+
+
+async def test_a_released_job_begins_again_as_it_was_amended(bench: Bench) -> None:
+    amended = replace(a_job("j1"), command=Ask(goal="why?"))
+    await bench.engine.accept(a_job("j1"))
+    bench.handler.dispositions = [JobReleased()]
+    bench.handler.meanwhile = lambda: bench.engine.amend(amended)
+    assert await bench.run_next("work")
+    bench.handler.meanwhile = None
+    assert await bench.run_next("work")
+    stored = await bench.engine.get("j1")
+    assert stored is not None
+    assert (stored.job, stored.state) == (amended, JobState.DONE)
+    assert bench.handler.handled == ["j1 1", "j1 1"]
+    assert bench.handler.jobs == [a_job("j1"), amended]
 
 
 async def test_work_of_a_thread_runs_in_its_order_and_each_job_once(bench: Bench) -> None:
