@@ -45,7 +45,7 @@ _HEADER = re.compile(
     r"(?P<subject>subject|betreff|objet|asunto|assunto|oggetto|onderwerp|ämne|emne|temat|件名|主题|主題|主旨)"
     r")[*_]{0,3}\s?[:\uff1a]"
 )
-_FOOTER = "Reply to this email directly"
+_FOOTER = "Reply to this email directly, "
 _RULE = re.compile(r"(?:[_*-]{5,}|—)?")
 
 _SENT = re.compile(
@@ -157,7 +157,8 @@ def _is_header(lines: Sequence[str], start: int) -> bool:
     block = [line[:_MAX_LINE] for line in lines[start : start + _HEADER_LINES]]
     if not any("@" in line for line in block):
         return False
-    return {"sender", "subject"} < {match.lastgroup for match in map(_HEADER.match, block) if match is not None}
+    # A patch that was made for a mailing list names no recipient.
+    return len({match.lastgroup for match in map(_HEADER.match, block) if match is not None}) == len(_HEADER.groupindex)
 
 
 def _without_signature(own: list[str], *, is_mail: bool) -> list[str]:

@@ -204,6 +204,8 @@ PAGE_GOALS = {
     "an attribution in a code span": "Cut\n`On 1/2/24 at 10:00, a@b.example wrote:`\n> a",
     "a date and a colon": "Since 2024-01-02 10:00 it fails, as Bob wrote:\n\nevery second call raises.",
     "keys and values": "Add these:\n\nFrom: the sender\nTo: the recipient\nSubject: the title",
+    "a patch": "Apply this:\n\nFrom: Ann <a@b.example>\nDate: 2 Jan 2024\nSubject: [PATCH] Add a\n\n---\n a | 1 +",
+    "a sentence about mails": "Our mails end so:\n\nReply to this email directly or ask the team.\n\nAdd a link.",
     "a signature in the middle": "Add a line\n--\nand " + "another\n" * 10 + "end",
     "an underlined heading": "Title\n--",
     "rules": "One\n\n-----\n\nTwo\n\n______",

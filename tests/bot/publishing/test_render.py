@@ -186,6 +186,24 @@ def test_a_question_is_answered_in_words() -> None:
     assert "approve" not in body
 
 
+@pytest.mark.parametrize(
+    ("login", "takes_replies", "lead"),
+    [
+        (
+            "mona",
+            True,
+            "Reply here until X, or write this line. A reply by anybody but @mona has to quote the question.",
+        ),
+        ("", True, "Reply here until X, or write this line. A reply has to quote the question."),
+        ("mona", False, "Answer until X:"),
+    ],
+)
+def test_a_question_says_who_may_reply_where_replies_are_read(login: str, takes_replies: bool, lead: str) -> None:  # noqa: FBT001
+    pending = replace(PENDING, kind="question", expires="X", takes_replies=takes_replies)
+    allowed = replace(ALLOWED, login=login)
+    assert f"\n\n{lead}\n\n" in render_status(a_view(state="waiting", pending=pending, allowed=allowed))
+
+
 @given(st.lists(st.sampled_from(["```", "````", "~~~", "/codepilot approve", "@hubot", "+x", "-y", ""]), max_size=9))
 def test_no_preview_leaves_its_block(lines: list[str]) -> None:
     text = "\n".join(lines)
