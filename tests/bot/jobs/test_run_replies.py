@@ -45,6 +45,9 @@ async def test_the_account_that_gave_the_command_answers_in_a_plain_reply(tmp_pa
         assert await answered_with(stage, pause) == "Yes, and complex numbers.\n\nTwo tests, please."
         assert stage.reactions(answer) == ["+1"]
         assert len(stage.bot_comments(issue.number)) == 1
+        [notice] = stage.notices(issue.number)
+        assert "no longer waits: `mona` answered it" in notice
+        assert "Reply here" not in notice
 
 
 @pytest.mark.parametrize(
