@@ -15,6 +15,7 @@ from bot.action.step import work_step
 from bot.domain.job import JobState
 from bot.events.delivery import IgnoredDelivery
 from bot.settings.load import load_action
+from bot.settings.models import INPUTS
 from localhub import LocalHub, Repo, User
 from tests.origin import commit_of
 from tests.stage import build
@@ -23,7 +24,7 @@ _NUMBERS = itertools.count(41)
 
 ACTION = f"acme/codepilot@{'0' * 40}"
 WORKFLOW_FILE = ".github/workflows/codepilot.yml"
-_OBEYED = ("prompt", "recipe", "output-schema")
+_OBEYED = ("prompt", "recipe", "output-schema", "mcp")
 
 
 def workflow_with_step(variables: Mapping[str, str], in_file: Mapping[str, str]) -> str:
@@ -33,7 +34,7 @@ def workflow_with_step(variables: Mapping[str, str], in_file: Mapping[str, str])
         variables: the runner's, of which those of obeyed inputs stand in the file.
         in_file: the inputs as the file has them, where that is not what they evaluate to.
     """
-    values = {name: variables.get(f"CODEPILOT_{name.upper().replace('-', '_')}", "") for name in _OBEYED}
+    values = {name: variables.get(INPUTS[name.replace("-", "_")].name, "") for name in _OBEYED}
     step = {"uses": ACTION, "with": {name: value for name, value in {**values, **in_file}.items() if value}}
     return yaml.safe_dump({"on": "push", "jobs": {"bot": {"steps": [{"run": "true"}, step]}}})
 

@@ -296,16 +296,17 @@ class AgentFile:
         )
 
     @staticmethod
-    def read_servers(path: Path, environ: Mapping[str, str] | None = None) -> dict[str, McpServer]:
-        """Read MCP servers by name from a YAML file with the key `mcp`."""
+    def read_servers(source: Path | str, environ: Mapping[str, str] | None = None) -> dict[str, McpServer]:
+        """Read MCP servers by name from YAML with the key `mcp`: a file, or the text itself."""
         from agent_runtime.agent.schema import ServersDocument  # noqa: PLC0415 - loads pydantic
 
         variables = os.environ if environ is None else environ
-        document = read_settings(read_text(path), ServersDocument, source=str(path))
+        text, name = (source, "mcp") if isinstance(source, str) else (read_text(source), str(source))
+        document = read_settings(text, ServersDocument, source=name)
         servers = [entry.server().with_environment(variables) for entry in document.mcp]
         by_name = {entry.name: entry for entry in servers}
         if len(by_name) < len(servers):
-            raise SettingsError(f"{path}: two MCP servers have the same name; give one of them another.")
+            raise SettingsError(f"{name}: two MCP servers have the same name; give one of them another.")
         return by_name
 
     def servers(self, environ: Mapping[str, str] | None = None) -> tuple[McpServer, ...]:

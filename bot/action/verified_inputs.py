@@ -29,6 +29,7 @@ _NOT_VERIFIED = (
     "action, and give the job `contents: read`."
 )
 _NO_GOAL = "To allow more, write the task as text in the workflow file, before the expression."
+_NOT_IN_MCP = "To allow more, write `${NAME}` in its place, and set NAME in `env:` of the step."
 _NOT_OWN = "To allow more, write it out in the workflow file, or use an input of `workflow_dispatch` or a variable."
 
 
@@ -50,10 +51,10 @@ class VerifiedInputs:
 async def verify_inputs(
     settings: ActionSettings, delivery: Delivery, github_for: Callable[[], GitHub]
 ) -> VerifiedInputs:
-    """Divide the inputs that the agent obeys: `prompt`, `recipe` and `output-schema`."""
+    """Divide the inputs that the agent obeys: `prompt`, `recipe`, `output-schema` and `mcp`."""
     inputs = settings.inputs
-    # Of a recipe and a schema no part can be a quote, so their values are not divided.
-    given = {"recipe": inputs.recipe, "output-schema": inputs.output_schema}
+    # Of the others no part can be a quote, so their values are not divided.
+    given = {"recipe": inputs.recipe, "output-schema": inputs.output_schema, "mcp": inputs.mcp}
     values = {name: None for name, value in given.items() if value}
     asked = {"prompt": inputs.prompt, **values} if inputs.prompt else values
     if not asked:
@@ -71,7 +72,7 @@ async def verify_inputs(
     for name, pieces in divided.items():
         if (foreign := next((each for each in pieces if not each.trusted), None)) is not None:
             because = f"others than people with write access can set `{foreign.expression}` in the input `{name}`"
-            unverified = _unverified(inputs, because, _NOT_OWN)
+            unverified = _unverified(inputs, because, _NOT_IN_MCP if name == "mcp" else _NOT_OWN)
     return VerifiedInputs(goal=goal, values=quoted, unverified=unverified)
 
 

@@ -29,7 +29,7 @@ from agent_runtime import (
     pick_sandbox,
     provider_for,
 )
-from bot.domain.errors import ConfigError
+from bot.domain.errors import ConfigError, InputProblem, InputsError
 from bot.git.blobs import BlobAccess, BlobStore, open_blobs
 from bot.git.mirror import MirrorLimits
 from bot.git.process import PAUSES as GIT_PAUSES
@@ -101,8 +101,10 @@ def build_services(
         raise ConfigError((problem,))
     make_data_directory(agent)
     key = derive_key(secret, "paused runs")
-    servers = _servers(agent) if works else {}
     is_long_running, inputs = inputs is None, inputs or _NO_INPUTS
+    servers = _servers(agent, inputs.mcp) if works else {}
+    for value in [value for server in servers.values() for value in server.secrets]:
+        redactor.add_secret(value)
     return JobServices(
         workspaces=_workspaces(agent, storage, git_pauses, sandbox),
         setup=Setup(
@@ -153,10 +155,13 @@ def _workspaces(agent: AgentSettings, storage: JobStorage, pauses: tuple[float, 
     )
 
 
-def _servers(agent: AgentSettings) -> dict[str, McpServer]:
+def _servers(agent: AgentSettings, definitions: str | None) -> dict[str, McpServer]:
+    source = f"mcp:\n{definitions}" if definitions else agent.mcp
     try:
-        return {} if agent.mcp is None else AgentFile.read_servers(agent.mcp)
+        return {} if source is None else AgentFile.read_servers(source)
     except SettingsError as error:
+        if definitions:
+            raise InputsError((InputProblem(text=f"The input `mcp` is not valid. {error}", input="mcp"),)) from error
         raise ConfigError((f"CODEPILOT_MCP is {agent.mcp}, which cannot be used: {error}",)) from error
 
 

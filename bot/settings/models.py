@@ -404,6 +404,12 @@ class ActionInputs:
     output_schema: Annotated[parsing.Schema | None, Spec(".github/triage.schema.json")] = None
     """A JSON schema for the run's result, or the path of one on the base branch; see the output `structured-output`."""
 
+    mcp: Annotated[
+        str | None,
+        Spec("- {name: docs, url: 'https://mcp.example.com/mcp'}", name="CODEPILOT_MCP_SERVERS", input="mcp"),
+    ] = None
+    """MCP servers whose tools the agent can use: a YAML list as in docs/mcp.md, written in the workflow file. `${NAME}`
+    in it stands for a variable in `env:` of the job or step."""
     comment: Annotated[CommentMode | None, parsing.Lower, Spec("on-change")] = None
     """What the thread is told: `always`; `on-change`, a comment only if something was published, or the job failed or
     waits for a person; `never`, no comment and no reaction, so that nobody can be asked. The summary and the outputs

@@ -25,6 +25,7 @@ from bot.github.types import FileTooLargeError
 from bot.permissions.levels import AccessRequest, Grant, Refusal, label_binding
 from bot.permissions.permissions import grant_for
 from bot.settings.load import load_action
+from bot.settings.models import INPUTS
 from tests.bot.action.action_events import a_delivery, asked
 from tests.builders import a_job, a_request_for, task_for
 
@@ -176,9 +177,14 @@ async def test_without_the_file_or_the_step_all_is_a_quote(
         assert "To allow more, " in verified.unverified.remedy
 
 
-@pytest.mark.parametrize(("name", "value"), [("recipe", "weekly"), ("output-schema", '{"type": "object"}')])
+SERVER = "- {name: docs, url: 'https://mcp.example.com/mcp'}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("recipe", "weekly"), ("output-schema", '{"type": "object"}'), ("mcp", SERVER)]
+)
 async def test_an_input_that_cannot_be_quoted_lets_the_job_only_read(name: str, value: str) -> None:
-    variable = {f"CODEPILOT_{name.upper().replace('-', '_')}": value}
+    variable = {INPUTS[name.replace("-", "_")].name: value}
     for template, trusted in ((value, True), ("${{ inputs.a }}", True), ("${{ github.event.issue.title }}", False)):
         verified = await _verified("Do it.", _file(**{"prompt": "Do it.", name: template}), **variable)
         assert (verified.unverified is None) == trusted

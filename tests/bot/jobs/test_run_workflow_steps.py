@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bot.domain.errors import InputsError
 from bot.domain.job import JobState
 from tests.fakes.agent import execute, reply, write
 from tests.fakes.github import outage
@@ -345,3 +346,39 @@ async def test_a_command_that_failed_without_ending_its_step_is_marked(tmp_path:
         stage.say(stage.issue().number, "/codepilot fix")
         run = await run_step(stage, "issue_comment")
         assert "- [x] ⚠️ `` Running `pytest -q` ``" in run.summary
+
+
+SERVERS = {"CODEPILOT_MCP_SERVERS": "- {name: docs, url: 'https://mcp.example.com', headers: {X-Key: '${DOCS_KEY}'}}"}
+
+
+async def test_servers_of_the_workflow_file_are_offered_and_their_secrets_are_redacted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCS_KEY", "key-of-the-docs-7f3a91c0")
+    async with open_seam(tmp_path, [reply(completion="It said key-of-the-docs-7f3a91c0.")]) as stage:
+        issue = stage.issue()
+        stage.say(issue.number, "/codepilot fix")
+        run = await run_step(stage, "issue_comment", **SERVERS)
+        assert run.ended is JobState.DONE, run.summary
+        assert [spec.servers for spec in stage.providers[0].specs] == [("docs",)]
+        for text in (*bodies(stage, issue.number), run.summary, run.outputs):
+            assert "key-of-the-docs" not in text
+
+
+@pytest.mark.parametrize("written", ["- {name: docs, url: 'https://${{ github.event.issue.title }}'}", "${{ env.X }}"])
+async def test_servers_that_others_could_name_are_not_started(tmp_path: Path, written: str) -> None:
+    async with open_seam(tmp_path, DIAGNOSIS) as stage:
+        stage.say(stage.issue().number, "/codepilot explain")
+        servers = {"CODEPILOT_MCP_SERVERS": "- {name: docs, url: 'https://evil.example'}"}
+        run = await run_step(stage, "issue_comment", {"mcp": written}, **servers)
+        assert run.ended is JobState.DONE, run.summary
+        assert [spec.servers for spec in stage.providers[0].specs] == [()]
+        assert "in the input `mcp`. To allow more, write `${NAME}` in its place" in run.summary
+
+
+async def test_a_server_without_its_variable_is_an_error_of_the_input(tmp_path: Path) -> None:
+    async with open_seam(tmp_path) as stage:
+        stage.say(stage.issue().number, "/codepilot fix")
+        with pytest.raises(InputsError, match=r"The input `mcp` is not valid\. .*DOCS_KEY is not set"):
+            await run_step(stage, "issue_comment", **SERVERS)
+        assert stage.providers == []
