@@ -96,7 +96,7 @@ async def find_question(queue: JobEngine, job: Job, *, arrived: float) -> tuple[
             continue
         open_requests += 1
         view = record.approvals.request_views.get(request.request_id)
-        is_quoted = _quotes(quoted, request.reason)
+        is_quoted = quotes_question(quoted, request.reason)
         thread = CommentTarget(kind="thread", number=target.thread.number)
         if (
             request.kind == "question"
@@ -118,7 +118,7 @@ _MIN_QUOTED_CHARS = 10
 _MAX_QUESTION_CHARS = 8_000
 
 
-def _quotes(quoted: str, question: str) -> bool:
+def quotes_question(quoted: str, question: str) -> bool:
     """Whether a quoted line is of the question, in any markup and wrapping."""
     said = _letters(f"{PENDING_HEADS['question']} {question[:_MAX_QUESTION_CHARS]}")
     return any(len(line) >= _MIN_QUOTED_CHARS and line in said for line in map(_letters, quoted.splitlines()))

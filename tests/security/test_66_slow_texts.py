@@ -225,7 +225,7 @@ def _(text: str) -> None:
 
 @_on_the_loop("quoted question", 16_000)
 def _(text: str) -> None:
-    waiting._quotes(f"> {text}\n" + "a question of the agent\n" * 300, text)
+    waiting.quotes_question(f"> {text}\n" + "a question of the agent\n" * 300, text)
 
 
 @_on_the_loop("error of a model service", 250_000)
