@@ -92,7 +92,9 @@ class ModelSettings:
             if variables.get(variable, "").strip():
                 return cls.for_provider(name)
         keys = " or ".join(keyed.values())
-        raise SettingsError(f"No model: set {keys}, give a --base-url, or write an agent.yaml that names a model.")
+        raise SettingsError(
+            f"No model: set {keys}, give --base-url and --model, or write an agent.yaml that names a model."
+        )
 
     def at_url(
         self, base_url: str | None, environ: Mapping[str, str] | None = None, *, key_variable: str | None = None

@@ -127,7 +127,7 @@ def _exhausted_error(
     if last.tries is not None:
         text = (
             f"{service.name} cannot be reached from this machine ({tries}): {last}. Check the machine's network (DNS, "
-            f"firewall, proxy), and {service.url_setting} if you have set it."
+            f"firewall, proxy); if you have set {service.url_setting}, check it and that the server runs there."
         )
         return ModelOutageError(text, offline=True)
     text = f"{service.name} gave no whole reply from model {service.model!r} in {tries}; the last one: {last}. "

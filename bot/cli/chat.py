@@ -680,7 +680,7 @@ def load_agent_file(options: ChatOptions) -> AgentFile:
     limits, name, service = settings.limits, options.model or model.name, CATALOG[model.provider]
     if options.base_url and name is None and service.hosts and not service.is_own(options.base_url):
         raise SettingsError(f"--base-url is another server than {model.provider}'s: name a model of it with --model.")
-    url_setting = "--base-url" if options.base_url else model.options.url_setting
+    url_setting = model.options.url_setting if model.base_url and not options.base_url else "--base-url"
     named = replace(model, name=name, options=replace(model.options, model_setting="--model", url_setting=url_setting))
     return replace(
         settings,

@@ -26,6 +26,7 @@ from rich.text import Text
 from agent_runtime import (
     CompletionWithdrawn,
     Event,
+    ModelAwaited,
     Network,
     Provider,
     SandboxSettings,
@@ -349,17 +350,20 @@ class DemoScreen:
                 if style != self._style:
                     self._end_text()
                 self._text, self._style = self._text + text, style
-            case StreamReset():
+            case StreamReset() if self._text:
                 self._text = ""
                 self.say("(the reply broke off; trying again)", style="yellow")
+            case ModelAwaited(reason=reason, seconds=seconds):
+                self.say(f"(no reply: {reason}; trying again in {seconds:.0f} s)", style="yellow")
             case ToolCalled(label=label):
                 self.say(f"  ▸ {label}", style="cyan")
             case ToolProgressed(text=text):
                 self.say(f"    {text}", style="dim")
-            case ToolReturned(text=text, ok=ok):
+            case ToolReturned(text=text, ok=ok) if text.strip():
                 lines = [line for line in text.splitlines() if line.strip()]
-                for line in lines if len(lines) <= _RESULT_LINES else ["…", *lines[-_RESULT_LINES:]]:
-                    self.say(f"    {line[: max(20, self._console.width - 6)]}", style="dim" if ok else "red")
+                lines = lines if len(lines) <= _RESULT_LINES else ["…", *lines[-_RESULT_LINES:]]
+                shown = [f"    {line[: max(20, self._console.width - 6)]}" for line in lines]
+                self.say("\n".join(shown), style="dim" if ok else "red")
             case CompletionWithdrawn():
                 self.say(
                     "  ✗ the step failed, so its completion does not count; the run continues", style="bold yellow"

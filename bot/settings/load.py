@@ -151,8 +151,9 @@ def load_demo(
             (f"no model: set {keys}, or name a server with --base-url, or pass --script FILE with replies to replay",)
         )
     env |= {AGENT["data_dir"].name: str(data_dir), AGENT["toolchains"].name: ":".join(map(str, toolchains))}
-    # The demo needs no approvals and allows many runs.
-    reader = Reader(env, defaults={AGENT["level"].name: "auto", AGENT["caps"].name: _DEMO_CAPS})
+    # The demo needs no approvals, allows many runs, and waits for no model for hours.
+    defaults = {AGENT["level"].name: "auto", AGENT["caps"].name: _DEMO_CAPS, AGENT["model_patience"].name: "60"}
+    reader = Reader(env, defaults=defaults)
     agent = reader.read_agent()
     if problems := reader.find_problems():
         raise ConfigError(tuple(problem.text for problem in problems))
