@@ -27,7 +27,7 @@ from bot.domain.commands import (
     Undo,
     UnknownVerb,
 )
-from bot.domain.grammar import Place, render_help
+from bot.domain.grammar import Place, find_missing_input, render_help
 from bot.domain.job import LIVE_STATES, Job, JobState
 from bot.domain.short_words import find_meaning
 from bot.events.delivery import job_id
@@ -319,7 +319,8 @@ async def _select(
         if not readable:
             trigger, reason = context.job.trigger, "No request is waiting here."
             if any(entry.state in LIVE_STATES for entry in jobs):
-                lines = "\n\n".join(map(fence, (f"{trigger} stop", f"{trigger} continue {word or '<message>'}")))
+                verbs = ("stop", f"continue {word or '<message>'}")[: 1 + context.services.is_long_running]
+                lines = "\n\n".join(fence(f"{trigger} {verb}") for verb in verbs)
                 reason = (
                     f"No request is waiting here. To steer the job that is under way, write one of these:\n\n{lines}"
                 )
@@ -468,13 +469,14 @@ def answer_to(command: Talk, *, trigger: str, place: Place = "app", recipes: str
 
     Args:
         trigger: the word before the command.
-        place: the one whose verbs the help lists.
+        place: the one whose verbs the reply lists.
         recipes: the help text about the repository's recipes.
     """
     more = f"{code(f'{trigger} help')} lists all commands."
     match command:
         case Unclear(words=words):
-            lines = "\n\n".join(fence(f"{trigger} {verb}") for verb in ("approve", "deny", "stop"))
+            verbs = (verb for verb in ("approve", "deny", "stop") if not find_missing_input(verb, place))
+            lines = "\n\n".join(fence(f"{trigger} {verb}") for verb in verbs)
             text = f"It is not clear what {code(one_line(words, _WORDS_CHARS))} means. Write the line that you mean:"
             return f"{text}\n\n{lines}\n\nFor work, write {code(f'{trigger} fix')} and what to do. {more}"
         case UnknownVerb(word=word, nearest=nearest):

@@ -85,6 +85,39 @@ async def test_a_plan_is_carried_out_by_continue(tmp_path: Path) -> None:
         assert len(stage.repo.branches) == 2
 
 
+@pytest.mark.parametrize("words", ["approve", "deny", "yes", "no", "cancel"])
+async def test_an_answer_or_a_stop_without_anything_to_answer_or_stop_gets_a_sentence(
+    tmp_path: Path, words: str
+) -> None:
+    async with open_seam(tmp_path) as stage:
+        stage.issue()
+        assert await say(stage, f"/codepilot {words}", CODEPILOT_APPROVALS="artifact") is JobState.REFUSED
+        sentence = "No job is running" if words == "cancel" else "There is no waiting run to resume"
+        assert sentence in bodies(stage)[-1]
+        assert stage.providers == []
+
+
+async def test_an_answer_to_words_of_two_meanings_offers_what_works_in_the_workflow(tmp_path: Path) -> None:
+    async with open_seam(tmp_path) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot hold on") is JobState.DONE
+        assert "\n/codepilot stop\n" in bodies(stage)[-1]
+        assert "/codepilot approve" not in bodies(stage)[-1]
+
+
+async def test_an_edit_before_the_agent_begins_counts_in_a_workflow_too(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, [reply(completion="Because.")]) as stage:
+        stage.issue()
+        comment = stage.say(1, "/codepilot fix teh sum")
+        stage.hub.edit_comment(comment, by="mona", body="/codepilot ask why?")
+        event = next(
+            each for each in stage.hub.deliveries if each.action == "created" and each.event == "issue_comment"
+        )
+        assert (await run_step(stage, "issue_comment", event.payload)).ended is JobState.DONE
+        assert "`/codepilot ask` for @mona" in bodies(stage)[1]
+        assert len(stage.repo.branches) == 1
+
+
 @asynccontextmanager
 async def working(stage: Seam) -> AsyncIterator[tuple[FakeRun, asyncio.Task[WorkflowRun], asyncio.Event]]:
     """Run a step of `fix` whose agent waits; yield its workflow run, its task, and the event that ends it."""
@@ -116,10 +149,11 @@ async def test_stop_cancels_the_run_of_a_job_which_reports_itself(tmp_path: Path
         assert "### ⏹️ Stopped" in bodies(stage)[1]
 
 
-async def test_stop_reports_a_run_that_got_no_time_to_do_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", ["stop", "cancel", "please stop!"])
+async def test_stop_reports_a_run_that_got_no_time_to_do_so(tmp_path: Path, words: str) -> None:
     async with open_seam(tmp_path, WAITS) as stage, working(stage):
         stage.hub.workflow_app.permissions["actions"] = "write"
-        assert await say(stage, "/codepilot stop") is JobState.DONE
+        assert await say(stage, f"/codepilot {words}") is JobState.DONE
         assert "### ⏹️ Stopped" in bodies(stage)[1]
         assert "Stopped by @mona." in bodies(stage)[1]
 
