@@ -223,7 +223,7 @@ def _context(*, may_write_workflows: bool | None = True) -> JobContext:
         tokens=SimpleNamespace(can_write_workflows=answering(may_write_workflows)),
         redact_text=lambda text: text.replace("hunter2", "[redacted]"),
     )
-    services = SimpleNamespace(bounds=SimpleNamespace(approval_seconds=DAY_SECONDS))
+    services = SimpleNamespace(bounds=SimpleNamespace(approval_seconds=DAY_SECONDS), is_long_running=True)
     return context_of(InMemoryEngine(), a_job(), github=github, services=services)
 
 
