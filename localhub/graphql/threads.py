@@ -33,6 +33,7 @@ from localhub.state.model import (
     ReviewComment,
     Ruleset,
     User,
+    WorkflowJob,
     reaction_kind,
 )
 from localhub.state.store import Json, Site, iso, iso_or_none, node_id
@@ -534,6 +535,7 @@ def _context(call: Call, repo: Repo, value: CheckRun | CommitStatus) -> Json:
             "isRequired": partial(_is_required, call, repo, value.context),
         }
 
+    job = call.site.store.workflow_jobs.get(value.id)
     return {
         "__typename": "CheckRun",
         "name": value.name,
@@ -542,9 +544,16 @@ def _context(call: Call, repo: Repo, value: CheckRun | CommitStatus) -> Json:
         "startedAt": iso(value.started_at),
         "completedAt": iso_or_none(value.completed_at),
         "detailsUrl": value.details_url,
-        "checkSuite": lambda _info: {"workflowRun": None},
+        "checkSuite": {"workflowRun": None if job is None else _workflow_run(call, job)},
+        "id": node_id("CheckRun", value.id),
+        "databaseId": value.id,
         "isRequired": partial(_is_required, call, repo, value.name),
     }
+
+
+def _workflow_run(call: Call, job: WorkflowJob) -> Json:
+    run = call.site.store.workflow_runs[job.run_id]
+    return {"databaseId": run.id, "workflow": {"name": call.site.store.workflows[run.workflow_id].name}}
 
 
 def _is_required(

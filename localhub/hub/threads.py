@@ -10,6 +10,7 @@ from localhub.operations import checks, pulls, threads
 from localhub.operations.pulls import NewComment
 from localhub.server import downloads
 from localhub.state.model import (
+    ACTIONS_ID,
     CheckRun,
     Comment,
     Issue,
@@ -248,7 +249,8 @@ class ThreadActions(AccountActions):
     def check_runs(self, repo: Repo) -> list[CheckRun]:
         """All check runs, oldest first."""
         with self._site.lock:
-            return [run for run in self._site.store.check_runs if run.repo_id == repo.id]
+            runs = [run for run in self._site.store.check_runs if run.repo_id == repo.id]
+            return [run for run in runs if run.app_id != ACTIONS_ID]
 
     def press(self, run: CheckRun, identifier: str, *, by: str) -> None:
         """Press a button of a completed check run; its App is sent `requested_action`, no matter who presses.

@@ -16,7 +16,18 @@ from typing import Any
 from localhub.api.auth import HubError, unprocessable
 from localhub.git import plumbing as git
 from localhub.operations import webhooks
-from localhub.state.model import App, Artifact, CheckRun, Repo, User, Workflow, WorkflowJob, WorkflowRun, WorkflowStep
+from localhub.state.model import (
+    ACTIONS_ID,
+    App,
+    Artifact,
+    CheckRun,
+    Repo,
+    User,
+    Workflow,
+    WorkflowJob,
+    WorkflowRun,
+    WorkflowStep,
+)
 from localhub.state.store import Json, Site, iso, node_id
 from localhub.views import accounts as account_views
 from localhub.views import checks as checks_views
@@ -87,6 +98,8 @@ def rerun_check_run(site: Site, run: CheckRun, sender: User) -> None:
     """
     if run.status != "completed":
         raise HubError(422, f"{run.name} is {run.status}; only a completed check run can be run again.")
+    if run.app_id == ACTIONS_ID:
+        raise HubError(422, f"{run.name} is a job of a workflow; run the workflow again instead.")
     announce_check_run(site, run, sender, "rerequested", only=site.store.apps[run.app_id])
 
 
@@ -305,7 +318,7 @@ def keep_artifact(
 
 def _keep_jobs(site: Site, run: WorkflowRun, jobs: Sequence[EndedJob]) -> None:
     for job in jobs:
-        site.store.workflow_jobs.put(
+        kept = site.store.workflow_jobs.put(
             WorkflowJob(
                 id=site.store.new_id(),
                 repo_id=run.repo_id,
@@ -320,6 +333,27 @@ def _keep_jobs(site: Site, run: WorkflowRun, jobs: Sequence[EndedJob]) -> None:
                     {"path": path, "start_line": line, "end_line": line, "annotation_level": "failure", "message": said}
                     for path, line, said in job.annotations
                 ),
+            )
+        )
+        # A job is a check run of GitHub Actions, under the same number.
+        site.store.check_runs.put(
+            CheckRun(
+                id=kept.id,
+                suite_id=run.suite_id,
+                repo_id=run.repo_id,
+                app_id=ACTIONS_ID,
+                name=job.name,
+                head_sha=run.head_sha,
+                status="completed",
+                conclusion=job.conclusion,
+                started_at=run.created_at,
+                completed_at=run.created_at,
+                details_url=site.repo_html(site.store.repos[run.repo_id], "actions", "runs", run.id, "job", kept.id),
+                external_id="",
+                title=None,
+                summary=None,
+                text=None,
+                annotations=kept.annotations,
             )
         )
 
@@ -352,7 +386,7 @@ def _announce_actions_suite(site: Site, repo: Repo, run: WorkflowRun) -> None:
         "before": None,
         "after": run.head_sha,
         "pull_requests": threads_views.pulls_at(site, repo, run.head_sha),
-        "app": _actions_app(site),
+        "app": account_views.actions_app(site),
         "created_at": iso(run.created_at),
         "updated_at": when,
         "head_commit": git_views.simple_commit(head),
@@ -360,28 +394,3 @@ def _announce_actions_suite(site: Site, repo: Repo, run: WorkflowRun) -> None:
         "check_runs_url": f"{url}/check-runs",
     }
     webhooks.emit(site, "check_suite", repo, sender, {"action": "completed", "check_suite": suite})
-
-
-ACTIONS = "github-actions"
-"""The App that GitHub's own workflow runs are check suites of."""
-_ACTIONS_ID = 15368
-
-
-def _actions_app(site: Site) -> Json:
-    """GitHub Actions, as an App."""
-    github = site.store.user("github")
-    return {
-        "id": _ACTIONS_ID,
-        "slug": ACTIONS,
-        "node_id": node_id("App", _ACTIONS_ID),
-        "client_id": "Iv1.05c79e9ad1f6bdfa",
-        "owner": None if github is None else account_views.simple_user(site, github),
-        "name": "GitHub Actions",
-        "description": "Automate your workflow from idea to production",
-        "external_url": "https://help.github.com/en/actions",
-        "html_url": site.html("apps", ACTIONS),
-        "created_at": "2018-07-30T09:30:17Z",
-        "updated_at": "2019-12-10T19:04:12Z",
-        "permissions": {"actions": "write", "checks": "write", "contents": "write", "metadata": "read"},
-        "events": ["workflow_dispatch"],
-    }

@@ -145,21 +145,15 @@ def one_check_run(call: Call) -> Response:
 
 @routes.on("GET", REPO + "/check-runs/{check_run_id}/annotations", allow="checks:read")
 def list_annotations(call: Call) -> Response:
-    """The annotations of a check run, or of a workflow's job."""
-    # A workflow's job is a check run, too.
-    job = call.site.store.workflow_jobs.get(call.number("check_run_id"))
-    if job is not None and job.repo_id == call.repo.id:
-        head_sha, annotations = call.site.store.workflow_runs[job.run_id].head_sha, job.annotations
-    else:
-        run = call.row(call.site.store.check_runs, "check_run_id")
-        head_sha, annotations = run.head_sha, run.annotations
+    """The annotations of a check run."""
+    run = call.row(call.site.store.check_runs, "check_run_id")
 
     def show(annotation: Mapping[str, Any]) -> Json:
-        blob = f"{call.site.repo_html(call.repo, 'blob', head_sha)}/{annotation['path']}"
+        blob = f"{call.site.repo_html(call.repo, 'blob', run.head_sha)}/{annotation['path']}"
         optional = dict.fromkeys(("start_column", "end_column", "title", "raw_details"))
         return optional | dict(annotation) | {"blob_href": blob}
 
-    return listed(call, list(annotations), show)
+    return listed(call, list(run.annotations), show)
 
 
 @routes.on("POST", REPO + "/check-runs/{check_run_id}/rerequest", allow="checks:write")

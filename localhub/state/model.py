@@ -375,6 +375,10 @@ class CommitStatus:
     created_at: datetime
 
 
+ACTIONS_ID = 15368
+"""The App GitHub Actions: the check runs of a workflow's jobs are its."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRun:
     """A check run of an App on a commit; its `actions` are the buttons, each with label, description and identifier."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from localhub.api.auth import client_id, may, role_of
-from localhub.state.model import ROLES, App, Installation, Issue, Label, Milestone, Repo, Role, User
+from localhub.state.model import ACTIONS_ID, ROLES, App, Installation, Issue, Label, Milestone, Repo, Role, User
 from localhub.state.store import Json, Site, iso, iso_or_none, node_id
 
 
@@ -246,7 +246,34 @@ def integration(site: Site, app: App) -> Json:
 
 def app_by_id(site: Site, number: int | None) -> Json | None:
     """`nullable-integration`."""
+    if number == ACTIONS_ID:
+        return actions_app(site)
     return None if number is None else integration(site, site.store.apps[number])
+
+
+ACTIONS = "github-actions"
+"""The App that GitHub's own workflow runs are check suites of."""
+
+
+def actions_app(site: Site) -> Json:
+    """GitHub Actions, as an App."""
+    now = site.now()
+    github = User(id=9919, login="github", type="Organization", name="GitHub", token="", created_at=now)
+    return {
+        "id": ACTIONS_ID,
+        "slug": ACTIONS,
+        "node_id": node_id("App", ACTIONS_ID),
+        "client_id": "Iv1.05c79e9ad1f6bdfa",
+        "owner": simple_user(site, github),
+        "name": "GitHub Actions",
+        "description": "Automate your workflow from idea to production",
+        "external_url": "https://help.github.com/en/actions",
+        "html_url": site.html("apps", ACTIONS),
+        "created_at": "2018-07-30T09:30:17Z",
+        "updated_at": "2019-12-10T19:04:12Z",
+        "permissions": {"actions": "write", "checks": "write", "contents": "write", "metadata": "read"},
+        "events": ["workflow_dispatch"],
+    }
 
 
 def installation(site: Site, value: Installation) -> Json:

@@ -798,6 +798,7 @@ async def workflow_runs(w: World) -> None:
     for job in listed:
         await w.ask(calls.job_log_url(w.name, job.id))
         await w.ask(w.github.checks.annotations(w.name, job.check_id, 10))
+    await w.ask(w.github.checks.list_failing(w.name, head))
     await w.ask(calls.logs_url(w.name, run.id, 1))
     await w.ask(calls.rerun_failed_jobs(w.name, run.id))
     await w.ask(calls.rerun_failed_jobs(w.name, run.id))
@@ -813,6 +814,10 @@ async def workflow_runs(w: World) -> None:
     await w.ask(calls.job_log_url(w.name, _MISSING))
     await w.ask(calls.logs_url(w.name, _MISSING, 1))
     await w.ask(calls.rerun_failed_jobs(w.name, _MISSING))
+    await w.ask(calls.rerun_failed_jobs(w.name, run.id))
+    for _ in range(2):  # the second one finds it cancelled
+        await w.ask(calls.cancel(w.name, run.id))
+        await w.ask(calls.get(w.name, run.id))
 
 
 @scenario

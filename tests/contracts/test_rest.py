@@ -477,6 +477,7 @@ async def _workflows(hub: LocalHub, bot: Client, sha: str) -> None:
     await _ok(bot, "GET", f"{R}/actions/runs/{run.id}/jobs?filter=all")
     other = hub.add_app("other-ci")
     hub.check(repo, other, head_sha=sha, name="build", conclusion="failure", summary="It fails.")
+    await _jobs_as_checks(bot, sha)
     await _ok(bot, "GET", f"{R}/actions/workflows")
     await _ok(bot, "GET", f"{R}/actions/workflows/ci.yml")
     kept = hub.keep_artifact(repo, "report", {"report.txt": b"1 failed"}, run_id=run.id)
@@ -489,9 +490,11 @@ async def _workflows(hub: LocalHub, bot: Client, sha: str) -> None:
     assert isinstance(jobs, dict)
     one = f"{R}/actions/jobs/{jobs['jobs'][0]['id']}"
     await _ok(bot, "GET", one)
-    for path in (f"{R}/actions/runs/{run.id}", one):
-        await _ok(mona, "POST", f"{path}/rerun", 201)
-        hub.end_attempt(run, conclusion="success")
+    await _ok(mona, "POST", f"{R}/actions/runs/{run.id}/rerun", 201)
+    hub.end_attempt(run, conclusion="success")
+    await _ok(mona, "POST", f"{one}/rerun", 201)
+    await _ok(mona, "POST", f"{R}/actions/runs/{run.id}/cancel", 202)
+    await _ok(mona, "POST", f"{R}/actions/runs/{run.id}/cancel", 409)
     hub.end_attempt(hub.run_again(run, by="mona"), conclusion="success", jobs=[job])
     jobs = await _ok(bot, "GET", f"{R}/actions/runs/{run.id}/jobs")
     assert isinstance(jobs, dict)
@@ -503,6 +506,16 @@ async def _workflows(hub: LocalHub, bot: Client, sha: str) -> None:
     await _ok(bot, "GET", first)
     await _ok(bot, "GET", f"{first}/jobs")
     await _ok(bot.staying(), "GET", f"{first}/logs", 302)
+
+
+async def _jobs_as_checks(bot: Client, sha: str) -> None:
+    shown = await _ok(bot, "GET", f"{R}/commits/{sha}/check-runs?filter=latest")
+    assert isinstance(shown, dict)
+    runs = {each["name"]: (each["app"]["slug"], each["conclusion"]) for each in shown["check_runs"]}
+    assert runs["test"] == ("github-actions", "success")
+    [of_actions] = [each for each in shown["check_runs"] if each["name"] == "test"]
+    await _ok(bot, "GET", f"{R}/check-runs/{of_actions['id']}")
+    await _ok(bot, "GET", f"{R}/check-suites/{of_actions['check_suite']['id']}")
 
 
 async def _moves(hub: LocalHub, user: Client, nobody: Client) -> None:

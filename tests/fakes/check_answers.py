@@ -97,15 +97,6 @@ def combined_status(request: Request, revision: str) -> Json:
 
 @route("GET", "check-runs/{}/annotations", "checks:read")
 def list_annotations(request: Request, check_id: str) -> list[Json]:
-    for run in request.repo.runs:
-        for job in run.jobs:
-            if job.id == int(check_id):
-                level = {"annotation_level": "failure"}
-                rows = [
-                    {"path": path, "start_line": line, "end_line": line, "message": text} | level
-                    for path, line, text in job.annotations
-                ]
-                return request.page(rows, dict)
     return request.page(_find_check(request, check_id).annotations, dict)
 
 

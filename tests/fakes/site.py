@@ -26,7 +26,7 @@ from localhub import APP_PERMISSIONS, EndedJob, NewComment, UnplacedError
 from localhub.api.auth import HubError, invalid
 from localhub.api.rules import NewCommit, refusal_of_push
 from localhub.git import diff as git_diff
-from localhub.state.model import Ruleset
+from localhub.state.model import ACTIONS_ID, Ruleset
 
 FIRST_COMMIT_TIME = 1_790_000_000
 _FUNCTION_CHARS = 80
@@ -878,10 +878,31 @@ class FakeSite:
         return run
 
     def _add_jobs(self, run: FakeRun, jobs: Iterable[EndedJob]) -> None:
-        run.jobs += [
-            FakeJob(self.new_id(), run.attempt, job.name, job.conclusion, job.steps, job.log, job.annotations)
-            for job in jobs
-        ]
+        repo = next(repo for repo in self.repos.values() if run in repo.runs)
+        for job in jobs:
+            number, steps = self.new_id(), job.steps
+            run.jobs.append(FakeJob(number, run.attempt, job.name, job.conclusion, steps, job.log, job.annotations))
+            # A job is a check run of GitHub Actions, under the same number.
+            repo.checks.append(
+                FakeCheck(
+                    number,
+                    ACTIONS_ID,
+                    job.name,
+                    run.head_sha,
+                    status="completed",
+                    conclusion=job.conclusion,
+                    annotations=[
+                        {
+                            "path": path,
+                            "start_line": line,
+                            "end_line": line,
+                            "message": text,
+                            "annotation_level": "failure",
+                        }
+                        for path, line, text in job.annotations
+                    ],
+                )
+            )
 
     def keep_artifact(
         self,

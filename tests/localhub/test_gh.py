@@ -26,8 +26,8 @@ class Place:
     variables: Mapping[str, str]
     run_id: int
 
-    async def gh(self, *arguments: str, inside: str = "") -> str:
-        """Run `gh` in a directory of the place, assert that it succeeds, and return its output."""
+    async def gh(self, *arguments: str, inside: str = "", fails: bool = False) -> str:
+        """Run `gh` in a directory of the place, assert that it succeeds, unless it `fails`, and return its output."""
         process = await asyncio.create_subprocess_exec(
             "gh",
             *arguments,
@@ -38,7 +38,7 @@ class Place:
             stderr=asyncio.subprocess.PIPE,
         )
         out, said = await process.communicate()
-        assert process.returncode == 0, (arguments, out.decode(), said.decode())
+        assert (process.returncode != 0) is fails, (arguments, out.decode(), said.decode())
         return out.decode() + said.decode()
 
 
@@ -146,6 +146,10 @@ EDITS = (
 @pytest.mark.slow
 async def test_gh_edits_what_it_shows(place: Place) -> None:
     place.hub.add_milestone(place.repo, "First", author="mona")
+    checks = await place.gh("pr", "checks", "2", fails=True)
+    assert "test\tfail" in checks
+    shown = await place.gh("pr", "view", "2", "--json", "statusCheckRollup")
+    assert '"workflowName":"CI"' in shown
     for command, expected in (("label create help", ""), *EDITS):
         shown = await place.gh(*shlex.split(command))
         assert expected in shown, (command, shown)
