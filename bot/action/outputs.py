@@ -445,7 +445,8 @@ def format_annotation(
         "line": str(line) if file and line else "",
         "endLine": str(end_line) if file and end_line > line else "",
     }
-    written = ",".join(f"{name}={_property(value)}" for name, value in properties.items() if value)
+    values = {name: _data(value).replace(":", "%3A").replace(",", "%2C") for name, value in properties.items() if value}
+    written = ",".join(f"{name}={value}" for name, value in values.items())
     return f"::{level}{' ' if written else ''}{written}::{_data(_printable(message)[:_MESSAGE_CHARS])}"
 
 
@@ -481,7 +482,3 @@ def _printable(text: str) -> str:
 # https://github.com/actions/toolkit/blob/main/packages/core/src/command.ts
 def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

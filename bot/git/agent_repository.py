@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -181,7 +180,7 @@ async def plan_repository(files: Path, mirror: Mirror, source: Source, refs: Ref
         base=base,
         merge_base=merge_base,
         config=_config(source.url, refs),
-        refs=(*_remote_lines(remote), *tags),
+        refs=(*(f"{sha} refs/remotes/origin/{name}" for name, sha in dict(remote).items()), *tags),
         tags=sum(not line.startswith("^") for line in tags),
         shallow=await asyncio.to_thread(mirror.shallow.read_text) if mirror.shallow.exists() else "",
         merge=refs.merge,
@@ -198,10 +197,6 @@ async def _list_tags(git: Git) -> list[str]:
         return []
     lines = os.fsdecode(listing).split("\n")[:-1]
     return [f"^{line.split()[0]}" if line.endswith(_PEELED) else line for line in lines]
-
-
-def _remote_lines(branches: Sequence[tuple[str, str]]) -> list[str]:
-    return [f"{sha} refs/remotes/origin/{name}" for name, sha in dict(branches).items()]
 
 
 def _config(url: str, refs: Refs) -> str:

@@ -154,7 +154,7 @@ def park(
     # This attempt survived; deaths count anew after the answer.
     clear_suspect(tx, row.id)
     _move(tx, row, JobState.WAITING, waits_until=until, attempts=0, worker=None, released=False)
-    _wake_later(tx, row.id, row.leg, until)
+    tx.enqueue(WAKE, f"{row.id}-wake-{row.leg}", TIMERS, row.id, row.leg, delay=max(0.0, until - tx.now))
     _release_thread(tx, row)
     return True
 
@@ -312,10 +312,6 @@ def _postpone(tx: Transaction, row: sa.Row[Any], seconds: float) -> bool:
         return False
     _requeue(tx, row, held_until=tx.now + seconds)
     return True
-
-
-def _wake_later(tx: Transaction, job_id: str, leg: int, until: float) -> None:
-    tx.enqueue(WAKE, f"{job_id}-wake-{leg}", TIMERS, job_id, leg, delay=max(0.0, until - tx.now))
 
 
 def _requeue(tx: Transaction, row: sa.Row[Any], **values: float) -> None:
