@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from agent_runtime import Status
 from bot.domain.errors import InputsError
 from bot.domain.job import JobState
-from tests.fakes.agent import execute, reply, write
+from tests.fakes.agent import end, execute, reply, write
 from tests.fakes.github import outage
 from tests.fakes.site import FakeRepo
 from tests.seam import COMPLETION, FIX, FIXED_CALC, Seam, open_seam
@@ -382,3 +383,14 @@ async def test_a_server_without_its_variable_is_an_error_of_the_input(tmp_path: 
         with pytest.raises(InputsError, match=r"The input `mcp` is not valid\. .*DOCS_KEY is not set"):
             await run_step(stage, "issue_comment", **SERVERS)
         assert stage.providers == []
+
+
+async def test_a_rejected_key_is_named_by_its_input_with_the_advice(tmp_path: Path) -> None:
+    text = "Anthropic did not accept the API key (HTTP 401). Check ANTHROPIC_API_KEY."
+    async with open_seam(tmp_path, [reply(end(Status.FAILED, text))]) as stage:
+        stage.hub.comment(stage.repo, stage.issue().number, author="mona", body="/codepilot fix")
+        run = await run_step(stage, "issue_comment")
+        _, body = bodies(stage)
+    assert "Anthropic did not accept the API key (HTTP 401).\n" in body
+    assert "**How to fix it:** Check the input `anthropic-api-key`. Then give the same command again." in body
+    assert run.ended is JobState.FAILED
