@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -268,8 +268,10 @@ class PushFacts(Facts):
     at: AwareDatetime = Field(validation_alias="timestamp")
 
 
-def head_at(pushes: Sequence[PushFacts], moment: datetime, head: str) -> str:
-    """Return the commit of a branch at a moment; empty unless the pushes prove it.
+def head_at(pushes: Sequence[PushFacts], moment: datetime, head: str, own: Collection[str] = ()) -> str:
+    """Return the commit of a branch at a moment, or the present one if only `own` commits followed.
+
+    The result is empty unless the pushes prove it.
 
     Times have whole seconds, so the order of a second is unknown.
 
@@ -277,6 +279,7 @@ def head_at(pushes: Sequence[PushFacts], moment: datetime, head: str) -> str:
         pushes: the branch's newest ones.
         moment: before the present.
         head: the present commit; if the newest push did not bring it, the list is not up to date.
+        own: commits that the bot published.
     """
     commits: dict[datetime, set[str]] = {}
     for push in pushes:
@@ -285,7 +288,8 @@ def head_at(pushes: Sequence[PushFacts], moment: datetime, head: str) -> str:
     if last is None or last == moment or head not in commits[max(commits)]:
         return ""
     [*others, commit] = commits[last]
-    return "" if others else commit
+    only_own = all(shas.issubset(own) for at, shas in commits.items() if at > moment)
+    return "" if others else head if only_own else commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

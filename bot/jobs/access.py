@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Collection, Hashable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from http import HTTPStatus
@@ -210,8 +210,11 @@ class PhaseReader:
     async def label_history(self, repo: str, number: int) -> LabelHistory:
         return await self._cached(("labels", repo, number), lambda: self._github.threads.label_history(repo, number))
 
-    async def head_at(self, pull: PullFacts, repo_id: int, moment: datetime) -> str:
-        """Return the head of a pull request at a moment; empty unless GitHub's record of pushes proves it."""
+    async def head_at(self, pull: PullFacts, repo_id: int, moment: datetime, own: Collection[str] = ()) -> str:
+        """Return the head of a pull request at a moment; empty unless GitHub's record of pushes proves it.
+
+        It is the present head if only `own` commits followed.
+        """
         name, branch = pull.head_repo, pull.head_ref
         if name is None:
             return ""
@@ -223,7 +226,7 @@ class PhaseReader:
             if error.limited or error.status not in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
                 raise
             return ""
-        return head_at(pushes, moment, pull.head_sha) if is_same else ""
+        return head_at(pushes, moment, pull.head_sha, own) if is_same else ""
 
     async def comments(self, repo: str, number: int) -> tuple[CommentFacts, ...]:
         return await self._cached(

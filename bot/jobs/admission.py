@@ -107,7 +107,11 @@ async def _read_label(context: JobContext, snapshot: ThreadSnapshot, name: str) 
     if setting is None or setting.actor is None:
         return None
     if snapshot.facts.pull is not None:
-        bound_to = await reader.head_at(snapshot.facts.pull, repo.id, setting.at)
+        own, stamps = frozenset[str](), context.services.stamps
+        if stamps is not None:
+            comments = await reader.comments(repo.full_name, job.thread.number)
+            own = stamps.read_commits(comments, (await reader.me()).id, repo.id, job.thread.number)
+        bound_to = await reader.head_at(snapshot.facts.pull, repo.id, setting.at, own)
     elif history.is_text_older_than(setting.at):
         bound_to = text_binding(history.title, history.body)
     if not bound_to:

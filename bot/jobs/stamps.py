@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
@@ -159,6 +159,15 @@ class Stamps:
             record = encode_record(replace(decode_record(stamp.record), comment=posted))
             await self.engine.restore(stamp.job, record, state=state, since=stamp.since)
             self.restored.setdefault(stamp.job.id, stamp)
+
+    def read_commits(
+        self, comments: Iterable[CommentFacts], author_id: int, repo_id: int, number: int
+    ) -> frozenset[str]:
+        """Return the commits that earlier workflow runs published for a thread."""
+        own = (comment for comment in comments if comment.author.id == author_id)
+        stamps = (self.read(comment.body, repo_id, number) for comment in own)
+        commits = (decode_record(stamp.record).published.commit for stamp in stamps if stamp is not None)
+        return frozenset(commit.sha for commit in commits if commit is not None)
 
     def read(self, body: str, repo_id: int, number: int) -> Stamp | None:
         """Return the stamp of a comment; None if this thread's workflow runs did not make one."""

@@ -78,6 +78,22 @@ def _push(after: str, seconds: int) -> PushFacts:
     return PushFacts(ref="refs/heads/topic", after=after, at=NOON + timedelta(seconds=seconds))
 
 
+MINE = "c" * 40
+
+
+@pytest.mark.parametrize(
+    ("pushes", "commit"),
+    [
+        ([_push(MINE, 60), _push(OLD, -60)], MINE),
+        ([_push(MINE, 60), _push(NEW, 30), _push(OLD, -60)], OLD),
+        ([_push(MINE, 60), _push(OLD, 0)], ""),
+    ],
+    ids=["only the bot's own", "another before it", "in the second of the label"],
+)
+def test_only_the_bots_own_commits_keep_a_label(pushes: list[PushFacts], commit: str) -> None:
+    assert head_at(pushes, NOON, MINE, own={MINE}) == commit
+
+
 @pytest.mark.parametrize(
     ("pushes", "head", "commit"),
     [

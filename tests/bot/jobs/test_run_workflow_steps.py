@@ -264,7 +264,6 @@ async def test_a_label_counts_in_a_workflow_if_a_person_with_write_access_set_it
 
 
 MODES = ("always", "on-change", "never")
-SCHEMA = {"CODEPILOT_OUTPUT_SCHEMA": '{"type": "object", "required": ["kind"]}'}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -272,7 +271,7 @@ async def test_an_answer_is_posted_only_where_the_thread_is_always_told(tmp_path
     async with open_seam(tmp_path, [reply(completion='{"kind": "bug"}')]) as stage:
         issue = stage.issue()
         prompt = {"CODEPILOT_PROMPT": "Classify this issue.", "CODEPILOT_COMMAND": "ask"}
-        run = await run_step(stage, "issues", **prompt, **SCHEMA, CODEPILOT_COMMENT=mode)
+        run = await run_step(stage, "issues", **prompt, CODEPILOT_COMMENT=mode)
         assert run.ended is JobState.DONE, run.summary
         said = bodies(stage, issue.number)
         assert len(said) == (mode == "always")
@@ -394,3 +393,26 @@ async def test_a_rejected_key_is_named_by_its_input_with_the_advice(tmp_path: Pa
     assert "Anthropic did not accept the API key (HTTP 401).\n" in body
     assert "**How to fix it:** Check the input `anthropic-api-key`. Then give the same command again." in body
     assert run.ended is JobState.FAILED
+
+
+@pytest.mark.parametrize("pusher", ["the bot", "a person"])
+async def test_a_label_outlasts_the_bots_own_commits_and_no_others(tmp_path: Path, pusher: str) -> None:
+    more = [reply(execute("sh check.sh", writes={"more.txt": "x\n"}), completion="Added more.")]
+    async with open_seam(tmp_path, FIX, more) as stage:
+        pull, summaries = stage.pull(), list[str]()
+        stage.advance(60.0)
+        stage.hub.add_label(stage.repo, pull.number, "codepilot:auto", by="mona")
+        for words in ("fix", "fix more"):
+            stage.advance(60.0)
+            if words != "fix" and pusher == "a person":
+                stage.hub.commit(stage.repo, {"evil.sh": "x\n"}, message="More", author="mona", branch="topic")
+                stage.advance(60.0)
+            stage.say(pull.number, f"/codepilot {words}")
+            run = await run_step(
+                stage, "issue_comment", **LABELLED, CODEPILOT_SESSION_KEY=WAITING["CODEPILOT_SESSION_KEY"]
+            )
+            summaries.append(run.summary)
+        is_own = pusher == "the bot"
+        assert ("permission: `auto`" in summaries[-1]) is is_own
+        assert ("it was set on commit" in summaries[-1]) is not is_own
+        assert pull.labels == (["codepilot:auto"] if is_own else [])
