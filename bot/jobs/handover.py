@@ -20,16 +20,15 @@ from pathlib import Path
 
 from agent_runtime import BoundExceededError, run_bounded
 from bot.domain.commands import Approve, Continue, Deny, Retry, Steering, Stop
-from bot.domain.job import LIVE_STATES, Job, JobState
+from bot.domain.job import LIVE_STATES, JobState
 from bot.git.tree import CarriedChanges
-from bot.github.client import GitHub
 from bot.github.downloads import LogError, save_log
 from bot.github.types import ArtifactFacts, CommentFacts, CommentTarget, GitHubError
 from bot.jobs import reports
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.context import JobContext, WorkflowResume
-from bot.jobs.posts import reply_target
-from bot.jobs.record import CommentRecord, decode_record, encode_record
+from bot.jobs.posts import locate_comment
+from bot.jobs.record import decode_record, encode_record
 from bot.jobs.stamps import Stamp, Stamps
 from bot.jobs.steering import find_plan, steer
 from bot.jobs.storage import MAX_SEALED_BYTES, SavedJob, SealError, comment_digest, seal, unseal
@@ -86,15 +85,6 @@ def _write(folder: Path, sealed: bytes) -> Path:
     path = folder / SESSION_FILE
     path.write_bytes(sealed)
     return path
-
-
-async def locate_comment(github: GitHub, job: Job, comment: CommentRecord) -> tuple[CommentTarget, CommentFacts] | None:
-    """Return a job's status comment with its location; None if deleted."""
-    if comment.posted is None:
-        return None
-    spot = CommentTarget(kind="thread", number=job.thread.number) if comment.below else reply_target(job)
-    comment_facts = await github.comments.get(job.repo.full_name, spot, comment.posted.id)
-    return None if comment_facts is None else (spot, comment_facts)
 
 
 _MAX_LISTED = 100

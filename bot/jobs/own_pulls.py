@@ -20,6 +20,7 @@ from bot.github.types import GitHubError, PullFacts, PullLink
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.context import JobContext
 from bot.jobs.faults import public_text
+from bot.jobs.posts import locate_comment
 from bot.jobs.record import Reversal
 from bot.prompt.sanitize import clean, clean_code, clean_line
 from bot.publishing.description import Description
@@ -74,12 +75,14 @@ async def conclude_undo(
         return note
     own, by = record.comment.posted, code(reversal.by)
     record = await context.record_of(maker).update(lambda record: replace(record, reversal=reversal))
-    if record.ending is not None and record.comment.posted is not None:
-        words = f"↩️ **Undone** by {by if own is None else f'[{by}]({own.url})'}."
-        try:
-            await context.for_job(maker).state.comment.put(f"{words}\n\n{record.ending.body}")
-        except GitHubError as error:
-            log.warning("the comment of job %s does not say that its commit was undone: %s", maker.id, error)
+    words = f"↩️ **Undone** by {by if own is None else f'[{by}]({own.url})'}."
+    try:
+        located = await locate_comment(context.github, maker, record.comment)
+        if located is not None and not located[1].body.startswith(words):
+            body = f"{words}\n\n{located[1].body}"
+            await context.github.comments.edit(snapshot.repo.full_name, located[0], located[1].id, body)
+    except GitHubError as error:
+        log.warning("the comment of job %s does not say that its commit was undone: %s", maker.id, error)
     return note
 
 

@@ -307,6 +307,15 @@ def reply_target(job: Job) -> CommentTarget:
     return CommentTarget(kind="thread", number=job.thread.number)
 
 
+async def locate_comment(github: GitHub, job: Job, comment: CommentRecord) -> tuple[CommentTarget, CommentFacts] | None:
+    """Return a job's status comment with its location; None if deleted."""
+    if comment.posted is None:
+        return None
+    spot = CommentTarget(kind="thread", number=job.thread.number) if comment.below else reply_target(job)
+    comment_facts = await github.comments.get(job.repo.full_name, spot, comment.posted.id)
+    return None if comment_facts is None else (spot, comment_facts)
+
+
 @asynccontextmanager
 async def background(*work: Coroutine[object, object, object]) -> AsyncIterator[None]:
     """Run coroutines while the body runs, then cancel them.

@@ -9,11 +9,9 @@ import asyncio
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
-from http import HTTPStatus
 
-from bot.github.types import CommentTarget, GitHubError
 from bot.jobs.context import JobContext
-from bot.jobs.posts import StatusComment, reply_target
+from bot.jobs.posts import StatusComment, locate_comment
 from bot.permissions.levels import describe_network
 from bot.permissions.repo_config import Notify
 from bot.publishing.markdown import code, duration
@@ -162,12 +160,9 @@ async def close_notices(context: JobContext) -> None:
         url = record.comment.posted.url if record.comment.posted is not None else ""
         marker, allowed = extra_comment(context, name).marker, context.services.allowed(job)
         body = await asyncio.to_thread(render_notice, text, allowed, url=url, marker=marker)
-        place = CommentTarget(kind="thread", number=job.thread.number) if notice.below else reply_target(job)
-        try:
-            await context.github.comments.edit(job.repo.full_name, place, notice.posted.id, body)
-        except GitHubError as error:
-            if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:  # people may have deleted it
-                raise
+        located = await locate_comment(context.github, job, notice)
+        if located is not None:  # people may have deleted it
+            await context.github.comments.edit(job.repo.full_name, located[0], located[1].id, body)
         await context.record.part(name).update(lambda part: replace(part, closed=True))
 
 

@@ -392,7 +392,8 @@ async def _retry(context: JobContext, jobs: tuple[StoredJob, ...], job_id: str) 
     if any(entry.state in LIVE_STATES for entry in jobs):
         raise _NoMatchError("still-alive", "A job is still running here. Stop it first, or wait until it ends.")
     # Without an id the work is meant, not the commit that undid it: to undo that one brings the change back.
-    undone = {entry.job.id for entry in jobs if isinstance(entry.job.command, Undo) and entry.state is JobState.DONE}
+    over = {JobState.DONE, JobState.REFUSED}
+    undone = {entry.job.id for entry in jobs if isinstance(entry.job.command, Undo) and entry.state in over}
     for entry in (entry for entry in jobs if job_id == entry.job.id or (not job_id and entry.job.id not in undone)):
         job = replace(entry.job, repo=context.job.repo)  # which may have another name by now
         # `retry` adopts no stranger's words unread: somebody with write access must have asked for the job.

@@ -56,6 +56,23 @@ async def test_the_commit_is_undone_in_the_bots_pull_request_as_well(tmp_path: P
         assert stage.file(branch, "calc.py") == stage.file("main", "calc.py")
 
 
+async def test_after_an_undo_the_pull_request_and_the_comments_say_so_and_the_next_run_is_told(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX, FIX) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot fix") is JobState.DONE
+        assert await say(stage, "/codepilot undo it is wrong") is JobState.DONE
+        [pull] = stage.pulls()
+        assert (pull.state, pull.title) == ("closed", "Undone: Fix add: it counted one too many")
+        assert bodies(stage)[1].startswith("↩️ **Undone** by [`mona`](")
+        assert "so I closed its pull request" in bodies(stage)[3]
+        assert await say(stage, "/codepilot undo") is JobState.REFUSED
+        assert "My change is undone already" in bodies(stage)[-1]
+        assert await say(stage, "/codepilot retry") is JobState.DONE
+        assert "Your last change here was undone" in stage.providers[1].opening
+        assert "it is wrong" in stage.providers[1].opening
+        assert [each.state for each in stage.pulls()] == ["closed", "open"]
+
+
 async def test_the_last_work_of_an_earlier_run_is_repeated(tmp_path: Path) -> None:
     async with open_seam(tmp_path, [reply(completion="I could not find it.")], FIX) as stage:
         stage.issue()
