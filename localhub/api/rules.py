@@ -61,12 +61,12 @@ def demand(site: Site, repo: Repo, ref: str, old: str, new: str, *, login: str) 
     refuse([rule for each in applied for rule in each.rules], branch, commits, is_new=old == git.NULL_SHA)
 
 
-def forbids_merge(site: Site, repo: Repo, pull: Pull) -> bool:
-    """Whether a rule of the base branch forbids the commits of a pull request; its merge may be linear."""
+def violations_of_merge(site: Site, repo: Repo, pull: Pull) -> list[str]:
+    """What the rules of the base branch have against the commits of a pull request; its merge may be linear."""
     listed = [rule for each in rulesets_of(site, repo, pull.base_ref) for rule in each.rules]
     applied = [rule for rule in listed if rule["type"] not in {"pull_request", "required_linear_history"}]
     commits = _new_commits(partial(git.text, repo.path), f"{pull.base_sha}..{pull.head_sha}") if applied else []
-    return bool(_violations(applied, pull.base_ref, commits, is_new=False))
+    return _violations(applied, pull.base_ref, commits, is_new=False)
 
 
 def refuse(rules: Iterable[Rule], branch: str, commits: Sequence[NewCommit], *, is_new: bool) -> None:

@@ -286,13 +286,6 @@ def set_draft(call: Call, inputs: Inputs, *, draft: bool) -> Json:
     return _mutation_payload(inputs, pullRequest=threads.thread(call, repo, changed))
 
 
-def update_branch(call: Call, inputs: Inputs) -> Json:
-    """Do `updatePullRequestBranch`."""
-    repo, issue = thread_of(call, inputs["pullRequestId"])
-    pulls.update_branch(call.site, issue, call.user, expected=inputs.get("expectedHeadOid"))
-    return _mutation_payload(inputs, pullRequest=threads.thread(call, repo, call.site.store.issues[issue.id]))
-
-
 def set_locked(call: Call, inputs: Inputs, *, locked: bool) -> Json:
     """Do `lockLockable` or `unlockLockable`."""
     repo, issue = thread_of(call, inputs["lockableId"])
@@ -325,15 +318,6 @@ def edit_comment(call: Call, inputs: Inputs) -> Json:
     check_length(inputs["body"], "IssueComment", "body")
     new = threads_module.edit_comment(call.site, old, call.user, inputs["body"])
     return _mutation_payload(inputs, issueComment=threads.comment(call, repo, new))
-
-
-def delete_comment(call: Call, inputs: Inputs) -> Json:
-    """Do `deleteIssueComment`."""
-    _, old = _comment_of(call, inputs["id"])
-    if not isinstance(old, Comment):
-        raise unresolved(inputs["id"])
-    threads_module.delete_comment(call.site, old, call.user)
-    return _mutation_payload(inputs)
 
 
 def set_minimized(call: Call, inputs: Inputs, *, minimized: bool) -> Json:
@@ -451,7 +435,6 @@ MUTATIONS: Mapping[str, Callable[[Call, Inputs], Json]] = {
     "createIssue": open_issue,
     "createPullRequest": open_pull,
     "createRef": create_ref,
-    "deleteIssueComment": delete_comment,
     "lockLockable": partial(set_locked, locked=True),
     "markPullRequestReadyForReview": partial(set_draft, draft=False),
     "mergePullRequest": merge,
@@ -468,5 +451,4 @@ MUTATIONS: Mapping[str, Callable[[Call, Inputs], Json]] = {
     "updateIssue": partial(update_thread, kind="issue"),
     "updateIssueComment": edit_comment,
     "updatePullRequest": partial(update_thread, kind="pullRequest"),
-    "updatePullRequestBranch": update_branch,
 }

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from localhub.api import rules
 from localhub.api.auth import HubError, invalid, or_404
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
@@ -16,6 +17,7 @@ from localhub.operations import branches, threads, webhooks
 from localhub.state.model import Issue, Pull, PullRequestReview, Repo, ReviewComment, ReviewState, Side, User
 from localhub.state.store import Json, Site
 from localhub.views import accounts as account_views
+from localhub.views import merge_state
 from localhub.views import threads as threads_views
 
 
@@ -170,6 +172,13 @@ def merge(site: Site, issue: Issue, user: User, *, method: str = "merge", messag
     tree = None if base is None else git_diff.merge_tree(repo.path, base.sha, pull.head_sha)
     if base is None or tree is None:
         raise HubError(405, "Pull Request is not mergeable")
+    bypasses = [user.login in each.bypass for each in rules.rulesets_of(site, repo, pull.base_ref)]
+    if not (bypasses and all(bypasses)):
+        demands = merge_state.blocking_rules(site, repo, issue, pull)
+        if merge_state.is_behind(site, repo, pull):
+            demands.append("This branch must not be out of date before merging.")
+        if demands:
+            raise HubError(405, "\n\n".join(["Repository rule violations found", *demands]))
     head_repo = site.store.repos[pull.head_repo_id]
     title = f"Merge pull request #{issue.number} from {head_repo.owner}/{pull.head_ref}\n\n{issue.title}"
     if method == "squash":

@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from localhub.api.auth import HubError, demand_author_or_writer, invalid, not_found, or_404, unprocessable
+from localhub.api.auth import HubError, invalid, not_found, or_404, unprocessable
 from localhub.api.routing import DIFF, PATCH, RAW, Call, Response, Routes, listed, moment_of, page_of
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
@@ -206,36 +206,11 @@ def create_commit_comment(call: Call) -> Response:
     return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
-@routes.on("GET", REPO + "/comments", allow=READ)
-def list_all_commit_comments(call: Call) -> Response:
-    """The comments on commits of the repository."""
-    found = [each for each in call.site.store.commit_comments if each.repo_id == call.repo.id]
-    return listed(call, found, partial(git_views.commit_comment, call.site, call.repo))
-
-
 @routes.on("GET", COMMIT_COMMENT, allow=READ)
 def one_commit_comment(call: Call) -> Response:
     """One comment on a commit."""
     found = call.row(call.site.store.commit_comments, "comment_id")
     return Response(body=git_views.commit_comment(call.site, call.repo, found))
-
-
-@routes.on("PATCH", COMMIT_COMMENT, allow=WRITE, role="read", takes="body")
-def edit_commit_comment(call: Call) -> Response:
-    """Change a comment on a commit."""
-    old = call.row(call.site.store.commit_comments, "comment_id")
-    demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
-    new = replace(old, body=call.text("body", "CommitComment"), updated_at=call.site.now())
-    return Response(body=git_views.commit_comment(call.site, call.repo, call.site.store.commit_comments.put(new)))
-
-
-@routes.on("DELETE", COMMIT_COMMENT, allow=WRITE, role="read")
-def delete_commit_comment(call: Call) -> Response:
-    """Remove a comment on a commit."""
-    old = call.row(call.site.store.commit_comments, "comment_id")
-    demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
-    call.site.store.commit_comments.remove(old.id)
-    return Response(status=204)
 
 
 @routes.on("GET", REPO + "/commits/{ref}", allow=READ)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from urllib.parse import urlencode
 
 from localhub.api import rules
-from localhub.api.auth import HubError, can_read, can_write, invalid, not_found, or_404, role_of, unprocessable
-from localhub.api.routing import Call, Response, Routes, listed, page_of, page_size
+from localhub.api.auth import HubError, can_write, invalid, not_found, or_404, role_of, unprocessable
+from localhub.api.routing import Call, Response, Routes, listed, page_size
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
 from localhub.operations import accounts, branches, threads
@@ -127,32 +127,6 @@ def merge_branches(call: Call) -> Response:
     made = threads.write_commit(call.site, call.repo, tree=tree, parents=parents, message=message, author=call.user)
     branches.move_ref(call, call.repo, into.name, made, into.sha)
     return Response(status=201, body=git_views.commit(call.site, call.repo, git.commit(path, made)))
-
-
-@routes.on("GET", "/search/repositories", takes="order q sort")
-def search_repositories(call: Call) -> Response:
-    """Readable repositories by words of their names and descriptions, and by `user:`, `org:`, `repo:` and `topic:`."""
-    terms = call.query.get("q", "").lower().split()
-    if not terms:
-        raise invalid("Search", "q", "missing")
-    found = [
-        repo
-        for repo in call.site.store.repos
-        if can_read(call.site, call.viewer, repo) and all(_fits(repo, term) for term in terms)
-    ]
-    some, headers = page_of(call, found)
-    items = [account_views.repository(call.site, repo, call.viewer.user) | {"score": 1.0} for repo in some]
-    return Response(body={"total_count": len(found), "incomplete_results": False, "items": items}, headers=headers)
-
-
-def _fits(repo: Repo, term: str) -> bool:
-    name, colon, value = term.partition(":")
-    if not colon:
-        return term in f"{repo.full_name} {repo.description}".lower()
-    facts = {"user": [repo.owner], "org": [repo.owner], "repo": [repo.full_name], "topic": repo.topics}
-    if name not in facts:
-        raise invalid("Search", "q", "invalid", f"{name}: is a qualifier that the local hub does not know")
-    return value in {fact.lower() for fact in facts[name]}
 
 
 @routes.on("GET", REPO + "/actions/secrets", allow="secrets:read", role="write")

@@ -25,18 +25,35 @@ def read(site: Site, repo: Repo, issue: Issue, pull: Pull) -> str:
         return "dirty"
     if pull.draft:
         return "draft"
-    names = {name for _, name in newest_checks(site, repo, pull.head_sha)}
-    failed = {name for (_, name), each in newest_checks(site, repo, pull.head_sha).items() if not _is_passed(each)}
-    if (
-        rules.forbids_merge(site, repo, pull)
-        or _lacks_approval(site, repo, issue, pull)
-        or not required_checks(site, repo, pull) <= names - failed
-    ):
+    if blocking_rules(site, repo, issue, pull):
         return "blocked"
-    is_behind = git_diff.ahead_behind(repo.path, *sides)[1] > 0
-    if is_behind and any(each.get("strict_required_status_checks_policy") for each in _parameters(site, repo, pull)):
+    if is_behind(site, repo, pull):
         return "behind"
-    return "unstable" if failed else "clean"
+    checks = newest_checks(site, repo, pull.head_sha).values()
+    return "clean" if all(map(_is_passed, checks)) else "unstable"
+
+
+def blocking_rules(site: Site, repo: Repo, issue: Issue, pull: Pull) -> list[str]:
+    """What the rules of the base branch still demand before a merge, in GitHub's words."""
+    demands = rules.violations_of_merge(site, repo, pull)
+    if needed := _missing_approvals(site, repo, issue, pull):
+        demands.append(f"At least {needed} approving review is required by reviewers with write access.")
+    passed = {key for key, each in newest_checks(site, repo, pull.head_sha).items() if _is_passed(each)}
+    for name, app_id in required_checks(site, repo, pull).items():
+        if not any(name == there and app_id in {None, app} for app, there in passed):
+            demands.append(f'Required status check "{name}" is expected.')
+    conversations = [each for each in site.store.review_comments_of(issue) if each.in_reply_to is None]
+    if any(each.get("required_review_thread_resolution") for each in _parameters(site, repo, pull)) and any(
+        each.id not in site.store.resolved for each in conversations
+    ):
+        demands.append("A conversation must be resolved before this pull request can be merged.")
+    return demands
+
+
+def is_behind(site: Site, repo: Repo, pull: Pull) -> bool:
+    """Whether the base branch wants its newest commit in a head that lacks it."""
+    is_strict = any(each.get("strict_required_status_checks_policy") for each in _parameters(site, repo, pull))
+    return is_strict and git_diff.ahead_behind(repo.path, pull.base_sha, pull.head_sha)[1] > 0
 
 
 def start(site: Site, issue: Issue, pull: Pull) -> None:
@@ -62,10 +79,11 @@ def test_merge(repo: Repo, issue: Issue, pull: Pull) -> str | None:
     return pull.merge_commit_sha or (found.sha if found else None)
 
 
-def required_checks(site: Site, repo: Repo, pull: Pull) -> set[str]:
-    """The names of the checks that the base branch requires."""
+def required_checks(site: Site, repo: Repo, pull: Pull) -> dict[str, int | None]:
+    """The names of the checks that the base branch requires, with the App that must report each, if any must."""
     parameters = _parameters(site, repo, pull)
-    return {check["context"] for each in parameters for check in each.get("required_status_checks", ())}
+    checks = [check for each in parameters for check in each.get("required_status_checks", ())]
+    return {check["context"]: check.get("integration_id") for check in checks}
 
 
 def newest_checks(site: Site, repo: Repo, sha: str) -> dict[tuple[int | None, str], CheckRun | CommitStatus]:
@@ -76,16 +94,20 @@ def newest_checks(site: Site, repo: Repo, sha: str) -> dict[tuple[int | None, st
     return newest | {(None, each.context): each for each in statuses}
 
 
-def newest_verdicts(site: Site, issue: Issue) -> list[str]:
-    """The newest state of each reviewer's reviews, comments aside."""
+def newest_verdicts(site: Site, issue: Issue, *, of: str | None = None) -> list[str]:
+    """The newest state of each reviewer's reviews, comments aside; `of` leaves out approvals of other commits."""
     reviews = site.store.reviews_of(issue)
-    return list({each.author_id: each.state for each in reviews if each.state != "COMMENTED"}.values())
+    newest = {each.author_id: each for each in reviews if each.state != "COMMENTED"}.values()
+    return [each.state for each in newest if each.state != "APPROVED" or of in {None, each.commit_sha}]
 
 
-def _lacks_approval(site: Site, repo: Repo, issue: Issue, pull: Pull) -> bool:
-    needed = max((each.get("required_approving_review_count", 0) for each in _parameters(site, repo, pull)), default=0)
-    verdicts = newest_verdicts(site, issue)
-    return needed > 0 and (verdicts.count("APPROVED") < needed or "CHANGES_REQUESTED" in verdicts)
+def _missing_approvals(site: Site, repo: Repo, issue: Issue, pull: Pull) -> int:
+    """The number of approvals that are required, if they are not there; a request for changes outweighs them."""
+    parameters = _parameters(site, repo, pull)
+    needed = max((each.get("required_approving_review_count", 0) for each in parameters), default=0)
+    of_head = any(each.get("dismiss_stale_reviews_on_push") for each in parameters)
+    verdicts = newest_verdicts(site, issue, of=pull.head_sha if of_head else None)
+    return needed if verdicts.count("APPROVED") < needed or (needed and "CHANGES_REQUESTED" in verdicts) else 0
 
 
 def _parameters(site: Site, repo: Repo, pull: Pull) -> list[Json]:

@@ -379,11 +379,9 @@ async def _commit_comments(user: Client, bot: Client, sha: str) -> None:
     comment = await _ok(user, "POST", f"{R}/commits/{sha}/comments", 201, {"body": "Hm", "path": "src/a.py", "line": 1})
     assert isinstance(comment, dict)
     one = f"{R}/comments/{comment['id']}"
-    for path in (one, f"{R}/comments", f"{R}/commits/{sha}/comments"):
+    for path in (one, f"{R}/commits/{sha}/comments"):
         await _ok(bot, "GET", path)
-    await _ok(user, "PATCH", one, 200, {"body": "Well"})
     await _ok(user, "POST", f"{R}/commits/{sha}/comments", 422, {"body": " "})
-    await _ok(user, "DELETE", one, 204)
 
 
 async def _settings(hub: LocalHub, user: Client) -> None:
@@ -401,9 +399,8 @@ async def _settings(hub: LocalHub, user: Client) -> None:
     languages = await _ok(user, "GET", f"{R}/languages")
     assert isinstance(languages, dict)
     assert list(languages) == ["Python"]
-    for path in ("/notifications?all=true", "/users/mona/received_events", "/search/repositories?q=widgets+user:acme"):
+    for path in ("/notifications?all=true", "/users/mona/received_events"):
         await _ok(user, "GET", path)
-    await _ok(user, "GET", "/search/repositories?q=language:go", 422)
     await _ok(user, "GET", f"{R}/actions/secrets")
     forker = user.with_token(hub.add_user("forker").token)
     fork = await _ok(forker, "POST", f"{R}/forks", 202, {"name": "gadgets"})

@@ -30,6 +30,8 @@ UNLISTED = {
 FIXED_CALC: dict[str, Schema] = {
     # The list's copy of the installation demands an account that is a user and an enterprise at once.
     "GET /app/installations 200": {"type": "array", "items": {"$ref": "#/components/schemas/installation"}},
+    # GitHub puts the status into this error, too.
+    "PUT /repos/{owner}/{repo}/pulls/{pull_number}/merge 405": {"$ref": "#/components/schemas/basic-error"},
     # Two alternatives of which every error meets both, and may meet only one.
     "PUT /repos/{owner}/{repo}/contents/{path} 409": {"$ref": "#/components/schemas/basic-error"},
 }

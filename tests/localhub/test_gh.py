@@ -110,7 +110,6 @@ EDITS = (
     ("repo view acme/widgets --json languages,repositoryTopics,primaryLanguage,stargazerCount", '"tools"'),
     ("repo fork acme/widgets --clone=false", ""),
     ("repo list --fork", "mona/widgets"),
-    ("search repos widgets", "acme/widgets"),
     ("issue create --title Another --body B --label bug --assignee mona --milestone First", "/issues/3"),
     ("issue edit 3 --title Renamed --body C --add-label help --remove-label bug --remove-assignee mona", "/issues/3"),
     ("issue edit 3 --add-assignee mona", "/issues/3"),

@@ -251,3 +251,42 @@ async def test_a_search_takes_apostrophes_and_quotes(world: World) -> None:
     ):
         found = await world.owner.ask("GET", f"/search/issues?q=repo:acme/widgets+{query}")
         assert (found.status, found.body["total_count"]) == (200, count), query
+
+
+async def test_what_blocks_a_merge_refuses_it(world: World) -> None:
+    hub, repo = world.hub, world.repo
+    topic(world)
+    other = hub.add_app("other-ci")
+    checks = {"required_status_checks": [{"context": "build", "integration_id": other.id}]}
+    review = {"dismiss_stale_reviews_on_push": True, "required_review_thread_resolution": True}
+    hub.add_rules(repo, {"type": "required_status_checks", "parameters": checks}, branches="main", bypass=["boss"])
+    approval = {"type": "pull_request", "parameters": review | {"required_approving_review_count": 1}}
+    hub.add_rules(repo, approval, branches="main", bypass=["boss"])
+    hub.review(repo, 1, author="eve", state="APPROVED")
+    hub.commit(repo, {"n.txt": "n\n"}, message="N", author="mona", branch="topic")
+    sha = hub.branches(repo)["topic"]
+    await world.owner.ask("POST", f"{R}/statuses/{sha}", {"state": "success", "context": "build"})
+    line = {"body": "Why?", "path": "n.txt", "line": 1, "commit_id": sha}
+    asked = (await world.owner.ask("POST", f"{R}/pulls/1/comments", line)).body
+
+    async def demands() -> list[str]:
+        reply = await world.owner.ask("PUT", f"{R}/pulls/1/merge")
+        assert reply.status == 405
+        first, *rest = reply.body["message"].split("\n\n")
+        assert first == "Repository rule violations found"
+        return [words.partition(" ")[0] for words in rest]
+
+    assert await demands() == ["At", "Required", "A"]  # the approval is of another commit, the status of nobody's App
+    hub.review(repo, 1, author="eve", state="APPROVED")
+    hub.check(repo, other, head_sha=sha, name="build", conclusion="success")
+    assert await demands() == ["A"]
+    hub._site.store.resolved[asked["id"]] = world.mona.id
+    assert (await world.owner.ask("PUT", f"{R}/pulls/1/merge")).status == 200
+
+
+async def test_who_may_bypass_rules_merges(world: World) -> None:
+    topic(world)
+    checks = {"type": "required_status_checks", "parameters": {"required_status_checks": [{"context": "build"}]}}
+    world.hub.add_rules(world.repo, checks, branches="main", bypass=["mona"])
+    assert (await world.bot.ask("PUT", f"{R}/pulls/1/merge")).status == 405
+    assert (await world.owner.ask("PUT", f"{R}/pulls/1/merge")).status == 200
