@@ -175,7 +175,7 @@ class Dashboard:
             title="Runs",
             filters=filters,
             rows=[views.build_run_row(run, now=now) for run in runs[:_RUNS_PER_PAGE]],
-            pages=[views.PageLink(label=label, query=urlencode({**query, "page": at})) for label, at in links],
+            pages=[views.PageLink(label=label, url=f"?{urlencode({**query, 'page': at})}") for label, at in links],
         )
 
     async def _run(self, request: web.Request, viewer: PageViewer) -> web.Response:

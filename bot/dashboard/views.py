@@ -218,13 +218,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageLink:
-    label: str
-    query: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLink:
-    """A link to a run's page elsewhere, e.g. `Pull request #7`."""
+    """A link to another part of the page, or to a run's page elsewhere, e.g. `Pull request #7`."""
 
     label: str
     url: str
@@ -257,7 +251,7 @@ class RunView:
     """The page of a run; `entries` is a page of the numbered timeline, oldest first."""
 
     row: RunRow
-    links: tuple[RunLink, ...]
+    links: tuple[PageLink, ...]
     facts: tuple[tuple[str, str], ...]
     approvals: tuple[ApprovalView, ...]
     entries: tuple[tuple[int, RunEntry], ...]
@@ -385,24 +379,24 @@ def _format_dollars(dollars: float) -> str:
     return f"${dollars:,.2f}" if dollars >= 0.01 or not dollars else f"${dollars:.4f}"  # noqa: PLR2004 - a cent
 
 
-def _build_links(job: Job, record: JobRecord, server_url: str, trace: str) -> tuple[RunLink, ...]:
+def _build_links(job: Job, record: JobRecord, server_url: str, trace: str) -> tuple[PageLink, ...]:
     repo = f"{server_url}/{job.repo.full_name}"
     thread = f"{repo}/{'pull' if job.thread.kind == 'pull' else 'issues'}/{job.thread.number}"
-    links = [] if job.thread.kind == "branch" else [RunLink(label=f"Thread #{job.thread.number}", url=thread)]
+    links = [] if job.thread.kind == "branch" else [PageLink(label=f"Thread #{job.thread.number}", url=thread)]
     if record.comment.posted is not None:
-        links.append(RunLink(label="Status comment", url=record.comment.posted.url))
+        links.append(PageLink(label="Status comment", url=record.comment.posted.url))
     if record.check.posted is not None:
-        links.append(RunLink(label="Check run", url=record.check.posted.url))
+        links.append(PageLink(label="Check run", url=record.check.posted.url))
     published = record.published
     if published.commit is not None:
         sha = published.commit.sha
-        links.append(RunLink(label=f"Commit {sha[:7]}", url=f"{repo}/commit/{sha}"))
+        links.append(PageLink(label=f"Commit {sha[:7]}", url=f"{repo}/commit/{sha}"))
     if published.pull is not None:
-        links.append(RunLink(label=f"Pull request #{published.pull.number}", url=published.pull.html_url))
+        links.append(PageLink(label=f"Pull request #{published.pull.number}", url=published.pull.html_url))
     if published.review_url:
-        links.append(RunLink(label="Review", url=published.review_url))
+        links.append(PageLink(label="Review", url=published.review_url))
     if trace:
-        links.append(RunLink(label="Trace", url=trace))
+        links.append(PageLink(label="Trace", url=trace))
     return tuple(link for link in links if link.url.startswith(("https://", "http://")))
 
 
@@ -480,7 +474,7 @@ def _build_pages(current: int, count: int, name: str) -> tuple[PageLink, ...]:
         ("Last", count),
     )
     return tuple(
-        PageLink(label=f"{label} of {count}" if label == "Last" else label, query=f"{name}={place}")
+        PageLink(label=f"{label} of {count}" if label == "Last" else label, url=f"?{name}={place}")
         for label, place in places
         if 1 <= place <= count and place != current
     )

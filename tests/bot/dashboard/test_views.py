@@ -85,7 +85,7 @@ def test_the_last_part_of_a_timeline_is_shown_and_the_others_are_linked() -> Non
     log = RunLog(entries=tuple(RunEntry(kind="call", title=str(number)) for number in range(1, count + 1)))
     view = _view(log=log)
     assert [number for number, _ in view.entries] == list(range(2 * ENTRIES_ON_A_PAGE + 1, count + 1))
-    assert [(each.label, each.query) for each in view.pages] == [("First", "page=1"), ("Previous", "page=2")]
+    assert [(each.label, each.url) for each in view.pages] == [("First", "?page=1"), ("Previous", "?page=2")]
     assert _view(log=log, page=1).entries[0][0] == 1
     assert _view(log=log, page=999).entries == view.entries
 
