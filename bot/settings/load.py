@@ -42,6 +42,7 @@ from bot.settings.models import (
     Settings,
     Survey,
     api_of,
+    lasting_key,
     server_of,
     settings_of,
 )
@@ -56,7 +57,7 @@ _FOREIGN_KEY = (
     "if it needs none."
 )
 _MISSING_SESSION_KEY = (
-    "With `approvals: artifact` it encrypts waiting runs, because there is no key of a model service."
+    "With `approvals: artifact` it encrypts waiting runs, since no model service's key has 32 characters or more."
 )
 _KEY_VARIABLES = {setting.name for setting in PROVIDER_KEYS.values()}
 _OAUTH_SETTINGS = (SERVICE["client_id"], SERVICE["client_secret"])
@@ -251,7 +252,7 @@ class Reader:
 
     def read_action(self) -> tuple[ActionInputs, AgentSettings]:
         inputs, agent = ActionInputs(**self.read_fields(ActionInputs)), self.read_agent()
-        has_key = inputs.session_key or agent.api_key or INPUTS["session_key"] in self._invalid
+        has_key = inputs.session_key or lasting_key(agent) or INPUTS["session_key"] in self._invalid
         if inputs.approvals == "artifact" and not has_key:
             self._report_missing(INPUTS["session_key"], _MISSING_SESSION_KEY)
         return inputs, agent

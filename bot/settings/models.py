@@ -371,6 +371,10 @@ class Sources:
     precedence."""
 
 
+LEAST_KEY = 32
+"""The least length of a key that encrypts: what it encrypts is public, so a short one could be found by trying."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionInputs:
     """Inputs of the Action without a corresponding operator setting."""
@@ -398,9 +402,11 @@ class ActionInputs:
     is stored in an artifact and resumes when somebody answers in a comment)."""
     session: Annotated[str | None, AfterValidator(parsing.artifact), Spec("codepilot-session-12")] = None
     """The name of the artifact to resume from; by default `codepilot-session-` and the thread's number."""
-    session_key: Annotated[SecretStr | None, Field(min_length=32), Spec("8c5f1d0b9e7a4c63b2f0d6e1a9c84735")] = None
-    """A secret of at least 32 characters that encrypts waiting runs; by default derived from the model service's
-    key."""
+    session_key: Annotated[SecretStr | None, Field(min_length=LEAST_KEY), Spec("8c5f1d0b9e7a4c63b2f0d6e1a9c84735")] = (
+        None
+    )
+    """A secret of at least 32 characters that encrypts jobs for later workflow runs; by default derived from the model
+    service's key, if that is as long."""
     output_schema: Annotated[parsing.Schema | None, Spec(".github/triage.schema.json")] = None
     """A JSON schema for the run's result, or the path of one on the base branch; see the output `structured-output`."""
 
@@ -483,8 +489,8 @@ class ActionSettings:
 
     @property
     def lasting_secret(self) -> SecretStr | None:
-        """A secret that later workflow runs also have, if any."""
-        return self.inputs.session_key or self.agent.api_key
+        """A secret that later workflow runs also have, if any, and that nobody can guess from what it encrypts."""
+        return self.inputs.session_key or lasting_key(self.agent)
 
     @property
     def run_page(self) -> str:
@@ -513,6 +519,12 @@ class ActionSurvey:
 
     problems: tuple[InputProblem, ...]
     settings: ActionSettings
+
+
+def lasting_key(agent: AgentSettings) -> SecretStr | None:
+    """Return the model service's key if it is long enough to encrypt with; keys of local servers often are not."""
+    key = agent.api_key
+    return key if key is not None and len(key.get_secret_value()) >= LEAST_KEY else None
 
 
 def api_of(server_url: str) -> str:

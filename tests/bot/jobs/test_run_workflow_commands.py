@@ -73,6 +73,22 @@ async def test_after_an_undo_the_pull_request_and_the_comments_say_so_and_the_ne
         assert [each.state for each in stage.pulls()] == ["closed", "open"]
 
 
+async def test_an_undo_corrects_the_comment_of_an_earlier_run_and_a_retry_is_told_of_it(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX, FIX) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot fix the sum") is JobState.DONE
+        assert await say(stage, "/codepilot undo it broke the sums") is JobState.DONE
+        status = bodies(stage)[1]
+        assert "↩️ **Undone** by" in status
+        assert COMPLETION in status
+        assert status.count("codepilot:state=") == 1
+        assert [pull.state for pull in stage.pulls()] == ["closed"]
+        assert await say(stage, "/codepilot retry") is JobState.DONE
+        assert "it broke the sums" in stage.providers[-1].opening
+        assert await say(stage, "/codepilot status") is JobState.DONE
+        assert ": done, started" in bodies(stage)[-1]
+
+
 async def test_the_last_work_of_an_earlier_run_is_repeated(tmp_path: Path) -> None:
     async with open_seam(tmp_path, [reply(completion="I could not find it.")], FIX) as stage:
         stage.issue()

@@ -13,7 +13,7 @@ RUNNER = {
     "GITHUB_EVENT_NAME": "schedule",
     "GITHUB_REPOSITORY": "octo/calc",
     "GITHUB_RUN_ID": "41",
-    "ANTHROPIC_API_KEY": "k",
+    "ANTHROPIC_API_KEY": "k" * 32,
 }
 
 
@@ -30,6 +30,10 @@ def wrong(**variables: str) -> tuple[str, str, str]:
 
 def test_all_may_be_empty() -> None:
     assert read() == read(CODEPILOT_REPO_CONFIG="", CODEPILOT_PROMPT=" ") == ActionInputs()
+
+
+def test_a_key_that_could_be_guessed_encrypts_nothing() -> None:
+    assert wrong(ANTHROPIC_API_KEY="k" * 31, CODEPILOT_APPROVALS="artifact")[1] == "session-key"
 
 
 @pytest.mark.parametrize("setting", INPUTS.values(), ids=lambda setting: setting.input_name)
