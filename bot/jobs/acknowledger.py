@@ -11,6 +11,7 @@ from dataclasses import replace
 from agent_runtime import AgentError
 from bot.domain.errors import BotError, QueueError
 from bot.domain.job import ENDED_STATES, Job
+from bot.github.types import AppRemovedError
 from bot.jobs.access import AccessCheck, check_access, fetch_snapshot
 from bot.jobs.context import JobContext, JobContextFactory
 from bot.jobs.pipeline import decide_early, restore_start
@@ -75,6 +76,8 @@ class Acknowledger:
             # GitHub may still do what it was asked: the job stays held until a worker would see that.
             log.warning("not acknowledged: GitHub did not answer in time")
             return
+        except AppRemovedError:
+            pass  # the end of the job says so
         except (BotError, AgentError) as error:
             log.warning("not acknowledged: %s", error)
         await self._release_hold(job)

@@ -210,7 +210,7 @@ def _viewer_of_jwt(site: Site, token: str) -> Viewer:
         issuer = str(claims.get("iss", ""))
         app = next((app for app in site.store.apps if issuer in {str(app.id), client_id(app)}), None)
         if app is None:
-            raise HubError(401, "Integration must generate a public key")
+            raise HubError(404, "Integration not found")
         jwt.decode(
             token,
             app.public_key_pem,

@@ -391,6 +391,13 @@ async def test_an_app_that_is_no_longer_installed_is_a_definite_answer(world: Wo
     assert not error.value.can_report_later
 
 
+async def test_an_app_that_was_deleted_is_a_definite_answer(world: World, jobs: Jobs) -> None:
+    key = world.app.private_key_pem
+    async with GitHub.for_installation(999_999, key, jobs.installation, world.hub.api_url, redact=str) as github:
+        with pytest.raises(AppRemovedError, match="404: Integration not found"):
+            await github.repos.get(world.name)
+
+
 async def test_one_refusal_of_a_token_is_not_believed(world: World, jobs: Jobs) -> None:
     world.hub.faults.add("POST", "*/access_tokens", "404", times=1)
     async with jobs.client() as github:

@@ -494,6 +494,7 @@ async def test_a_job_without_its_app_ends_at_once_and_the_log_has_it_once(
         raise error
 
     async with open_seam(tmp_path, FIX) as stage:
+        stage.is_acknowledging = error is REMOVED
         command = stage.say(stage.issue().number, "/codepilot fix")
         with patch.object(FakeConnection, "request", refuse):
             assert (await stage.end_of(command)).state is JobState.FAILED
