@@ -23,7 +23,6 @@ from bot.jobs.record import (
     CommentRecord,
     GitHubPost,
     JobRecord,
-    RecordedEnding,
     StoredRecord,
     decode_record,
     encode_record,
@@ -33,7 +32,7 @@ from bot.publishing.outcome import Published
 from bot.queue.memory import InMemoryEngine
 
 log = logging.getLogger(__name__)
-_STAMP = re.compile(r"\n?<!-- codepilot:state=([A-Za-z0-9_=-]{1,60000}) -->")
+_STAMP = re.compile(r"<!-- codepilot:state=([A-Za-z0-9_=-]{1,60000}) -->")
 _MAX_OPEN_BYTES = 1024 * 1024
 _MAX_STAMPS = 100
 _MAX_TRIES = 10
@@ -109,7 +108,6 @@ class Stamps:
         """Return the stamp of a job for its status comment; empty if it exceeds `room` characters."""
         record, stored = await StoredRecord(self.engine, job.id).read(), await self.engine.get(job.id)
         state = JobState.RUNNING if record.approvals.open_request is None else JobState.WAITING
-        earlier = self.restored.get(job.id)
         needed = JobRecord(
             base_sha=record.base_sha,
             continues=record.continues,
@@ -122,8 +120,8 @@ class Stamps:
         stamp = Stamp(
             job=replace(job, thread=job.thread.without_text),
             state=state if record.ending is None else record.ending.state,
-            run_id=self.run_id if earlier is None else earlier.run_id,
-            run_url=self.run_url if earlier is None else earlier.run_url,
+            run_id=self.run_id,
+            run_url=self.run_url,
             since=stored.enqueued_at if stored is not None else 0.0,
             until=record.approvals.waiting.until if record.approvals.waiting is not None else 0.0,
             record=encode_record(needed),
@@ -149,7 +147,7 @@ class Stamps:
             GitHubError: the comments or runs cannot be read.
         """
         name, me = job.repo.full_name, await github.accounts.me()
-        found: list[tuple[Stamp, CommentRecord, str]] = []
+        found: list[tuple[Stamp, CommentRecord]] = []
         for number in threads:
             comments: list[CommentFacts] = [*await github.comments.list_for_thread(name, number)]
             if (job.thread.kind, job.thread.number) == ("pull", number):
@@ -159,16 +157,14 @@ class Stamps:
                 if stamp is not None:
                     post = GitHubPost(id=comment.id, url=comment.html_url)
                     below = stamp.job.origin.kind == "review_comment" and not isinstance(comment, ReviewCommentFacts)
-                    posted = CommentRecord(requests=1, posted=post, below=below)
-                    found.append((stamp, posted, _STAMP.sub("", comment.body)))
-        for stamp, posted, body in sorted(found, key=lambda entry: entry[0].since)[-_MAX_STAMPS:]:
+                    found.append((stamp, CommentRecord(requests=1, posted=post, below=below)))
+        for stamp, posted in sorted(found, key=lambda entry: entry[0].since)[-_MAX_STAMPS:]:
             is_lost = stamp.state in LIVE_STATES and await stamp.has_ended(github)
             state = JobState.FAILED if is_lost else stamp.state
             if state in LIVE_STATES and job.lane == "work":
                 continue  # work would wait for it
-            ending = None if state in LIVE_STATES else RecordedEnding(state=state, body=body)
-            record = replace(decode_record(stamp.record), comment=posted, ending=ending)
-            await self.engine.restore(stamp.job, encode_record(record), state=state, since=stamp.since)
+            record = encode_record(replace(decode_record(stamp.record), comment=posted))
+            await self.engine.restore(stamp.job, record, state=state, since=stamp.since)
             self.restored.setdefault(stamp.job.id, stamp)
 
     def read_commits(
