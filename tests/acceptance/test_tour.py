@@ -50,11 +50,20 @@ class Demo:
     listing: int
     threads: dict[str, int]
 
-    async def said(self, number: int, what: str = "issues/{}/comments") -> list[str]:
-        """What the bot has said in a thread."""
-        address = f"{self.site}/api/v3/repos/{self.repo}/{what.format(number)}?per_page=100"
+    async def said(self, number: int) -> list[str]:
+        """What the bot has said in a thread: the texts to edit on its page, since the API limits anonymous requests."""
+        address = f"{self.site}/{self.repo}/issues/{number}"
         async with aiohttp.ClientSession(raise_for_status=True) as web, web.get(address) as answer:
-            return [each["body"] for each in await answer.json() if each["user"]["type"] == "Bot"]
+            page = await answer.text()
+        bots = [part for part in page.split('<article class="comment"')[1:] if '<div class="box bot">' in part]
+        texts = [re.search(r'<textarea name="body"[^>]*>(.*?)</textarea>', part, re.DOTALL) for part in bots]
+        return [unescape(text[1]) for text in texts if text]
+
+    async def said_on_lines(self, number: int) -> list[str]:
+        """What the bot has said on lines of a pull request."""
+        address = f"{self.site}/api/v3/repos/{self.repo}/pulls/{number}/comments?per_page=100"
+        async with aiohttp.ClientSession(raise_for_status=True) as web, web.get(address) as answer:
+            return [each["body"] for each in await answer.json()]
 
     async def paste(self, number: int, comment: str, expect: str, *, after: int) -> str:
         """Comment, and wait until one of the bot's comments after the first `after` holds `expect`; that one."""
@@ -131,7 +140,7 @@ async def _every_entry_does_what_it_says(demo: Demo, order: list[str]) -> None:
             found = APPROVE.search(answer)
             words = comment if pasted is PASTED else found[0] if found else str(pasted)
             answer = await demo.paste(number, words, expected, after=before)
-    on_lines = await demo.said(demo.threads["/codepilot review"], "pulls/{}/comments")
+    on_lines = await demo.said_on_lines(demo.threads["/codepilot review"])
     assert any("```suggestion\n    letters = [word[0].upper()" in each for each in on_lines)
 
 
