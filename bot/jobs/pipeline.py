@@ -23,8 +23,10 @@ from agent_runtime import (
     traced,
 )
 from bot.domain.commands import (
+    Approve,
     BareCommand,
     Continue,
+    Deny,
     Help,
     ReplyEvent,
     RepoEvent,
@@ -308,7 +310,9 @@ async def run_job(context: JobContext) -> JobOutcome:
     access = state.access = access or await check_access(context.github, job, bounds=context.services.bounds)
     if not access.may_command and await resume_base(context) is None:
         return await context.refuse(NO_WRITE_ACCESS)
-    if missing := find_missing_input(command.verb, context.services.place):
+    # A yes or no may also be about a finished plan, as `continue` is.
+    needed = "continue" if isinstance(command, Approve | Deny) and command.word else command.verb
+    if missing := find_missing_input(needed, context.services.place):
         reason = f"{code(command.verb)} does not work in this workflow, which lacks the input {code(missing)}."
         return await context.refuse(Refusal(reason=reason, cause="no-input"))
     await restore_start(context)

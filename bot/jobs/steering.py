@@ -66,6 +66,8 @@ async def steer(context: JobContext, command: Steering, snapshot: ThreadSnapshot
             case Continue(message=message):
                 # A hostile text takes a second, in which other jobs must go on.
                 await _continue(context, jobs, await asyncio.to_thread(clean, message, limit=_MESSAGE_CHARS))
+            case Approve(word=word) if word and (plan_job := await find_plan(context, jobs)) is not None:
+                await context.queue.accept(plan_job)
             case Approve(request_id=request_id, like=like, word=word):
                 await _answer(context, snapshot, jobs, request_id, approved=True, word=word, like=like)
             case Deny(word=word) if word:

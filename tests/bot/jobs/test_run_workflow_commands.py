@@ -118,6 +118,21 @@ async def test_a_plan_is_carried_out_by_continue(tmp_path: Path) -> None:
         assert len(stage.repo.branches) == 2
 
 
+async def test_a_yes_carries_out_a_finished_plan_once(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, PLAN, FIX) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot plan") is JobState.DONE
+        assert await say(stage, "/codepilot no") is JobState.REFUSED
+        assert "No request is waiting here." in bodies(stage)[-1]
+        assert len(stage.repo.branches) == 1
+        assert await say(stage, "/codepilot go ahead!") is JobState.DONE
+        assert COMPLETION in bodies(stage)[-1]
+        assert len(stage.repo.branches) == 2
+        assert await say(stage, "/codepilot yes") is JobState.REFUSED
+        assert "No request is waiting here. If `yes` is work" in bodies(stage)[-1]
+        assert len(stage.providers) == 2
+
+
 @pytest.mark.parametrize("words", ["approve", "deny", "yes", "no", "cancel"])
 async def test_an_answer_or_a_stop_without_anything_to_answer_or_stop_gets_a_sentence(
     tmp_path: Path, words: str
