@@ -181,6 +181,19 @@ async def continue_plan(context: JobContext, assignment: Assignment, run: Outcom
     return Finished(completion=run.summary, reason=note)
 
 
+async def _offer_work(context: JobContext, assignment: Assignment, run: Outcome) -> JobOutcome | tuple[str, ...]:
+    """Ask for the approval of a plan, or return notes on how its work can start."""
+    plan = _plan_text(context, run)
+    work = context.for_job(job_from_plan(context.job, plan))
+    decision = await decide(work, assignment.snapshot, assignment.settings.config, is_resumed=True)
+    if isinstance(decision, Refusal):  # as in a fork's pull request
+        return (decision.reason,)
+    if context.can_ask:
+        return await _request_plan_approval(context, assignment, run)
+    can_continue = context.services.stamps is not None and context.job.thread.has_comments
+    return (await keep_plan(context, plan),) if can_continue else ()
+
+
 async def _request_plan_approval(context: JobContext, assignment: Assignment, run: Outcome) -> JobOutcome:
     if len(_plan_text(context, run)) > COMPLETION_LIMIT:
         return Finished(completion=run.summary, reason=LONG_PLAN)
@@ -275,11 +288,12 @@ async def _conclude(  # noqa: PLR0917 - the values of its one caller
     notes: tuple[str, ...],
     part: PartialChange | None,
 ) -> JobOutcome:
-    job, command, is_done = context.job, assignment.command, run.status is Status.FINISHED
-    if isinstance(command, Plan) and is_done and context.can_ask:
-        return await _request_plan_approval(context, assignment, run)
-    if isinstance(command, Plan) and is_done and context.services.stamps is not None and job.thread.has_comments:
-        notes = (*notes, await keep_plan(context, _plan_text(context, run)))
+    command, is_done = assignment.command, run.status is Status.FINISHED
+    if isinstance(command, Plan) and is_done:
+        offer = await _offer_work(context, assignment, run)
+        if not isinstance(offer, tuple):
+            return offer
+        notes = (*notes, *offer)
     is_review = isinstance(command, Review) and is_done
     review = await read_review(context, assignment, run) if is_review else None
     if review is not None and not published.withheld:

@@ -66,8 +66,6 @@ async def steer(context: JobContext, command: Steering, snapshot: ThreadSnapshot
             case Continue(message=message):
                 # A hostile text takes a second, in which other jobs must go on.
                 await _continue(context, jobs, await asyncio.to_thread(clean, message, limit=_MESSAGE_CHARS))
-            case Approve(word=word) if word and (plan_job := await find_plan(context, jobs)) is not None:
-                await context.queue.accept(plan_job)
             case Approve(request_id=request_id, like=like, word=word):
                 await _answer(context, snapshot, jobs, request_id, approved=True, word=word, like=like)
             case Deny(word=word) if word:
@@ -159,7 +157,7 @@ async def _continue(context: JobContext, jobs: tuple[StoredJob, ...], message: s
     if target is None and (plan_job := await find_plan(context, jobs)) is not None:
         await context.queue.accept(plan_job)
         return
-    if not message:
+    if not message and target is not None:
         raise _NoMatchError("no-message", "`continue` requires a message for the job. Write it after the command.")
     signal = Signal(kind="message", text=message, by=context.job.actor.login, id=context.job.id)
     if target is None or not await context.queue.send(target.id, signal):
@@ -260,6 +258,9 @@ async def _answer(
     earlier = (await context.record.read()).answering
     if earlier is not None and not await _is_open(context, jobs, earlier):
         await _resume_answered(context, jobs)
+        return
+    if approved and word and (plan_job := await find_plan(context, jobs)) is not None:
+        await context.queue.accept(plan_job)
         return
     target, request = await _select(context, jobs, earlier or request_id, "approve" if approved else "deny", word)
     if word and request.kind == "question":
