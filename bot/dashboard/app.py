@@ -380,7 +380,14 @@ _TEMPLATES = jinja2.Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.filters["duration"] = duration
-_TEMPLATES.filters["codes"] = lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
+
+
+def mark_code(text: str) -> Markup:
+    """Escape a text, and render what stands between back ticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
+
+
+_TEMPLATES.filters["codes"] = mark_code
 
 
 def render(template: str, **values: object) -> str:
