@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -24,6 +25,7 @@ from bot.action.step import work_step
 from bot.github.client import GitHub
 from bot.jobs.context import JobServices
 from bot.publishing.markdown import redact_inertly
+from bot.queue.memory import InMemoryEngine
 from bot.server.build import build_services
 from bot.settings.load import load_action
 from bot.settings.models import AgentSettings
@@ -120,6 +122,7 @@ def on_seam(stage: Seam) -> Iterator[None]:
 
     with (
         patch.object(step, "build_services", services),
+        patch.object(step, "InMemoryEngine", partial(InMemoryEngine, clock=stage.clock)),
         patch.object(step, "open_sessions", lambda _agent: stage.sessions),
         patch.object(GitHub, "for_token", client),
         patch.object(verified_inputs, "run_bounded", call),

@@ -32,6 +32,7 @@ from bot.git.leftovers import FILES, FOLDERS
 from bot.permissions.repo_config import file_kinds, recipe_schema
 from bot.permissions.repo_config import json_schema as repository_schema
 from bot.settings.models import INPUTS, render_settings_table
+from tests.matrix import render_matrix
 from tests.source_files import ROOT, tree_of
 
 _GENERATED = re.compile(r"(<!-- generated: (?P<name>[a-z]+) -->\n)(?P<text>.*?)(<!-- end -->)", re.DOTALL)
@@ -227,6 +228,7 @@ _MAKERS: dict[str, Callable[[], str]] = {
     "events": _events,
     "knownfiles": _known_files,
     "leftovers": _leftovers,
+    "matrix": render_matrix,
     "inputs": lambda: _action_table("inputs"),
     "places": render_places,
     "outputs": lambda: _action_table("outputs"),
@@ -253,6 +255,11 @@ def test_the_generated_parts_of_a_document_are_up_to_date(path: Path) -> None:
         path.write_text(fresh, encoding="utf-8")
         text = fresh
     assert text == fresh, f"{path.name} is out of date; run: UPDATE_DOCS=1 .venv/bin/pytest tests/test_docs.py"
+
+
+def test_the_options_in_the_column_about_the_terminal_exist() -> None:
+    options = {option for parameter in run.params for option in parameter.opts} | {"--help"}
+    assert {"--answer", "--approve", "--deny"} <= set(re.findall(r"--\w+", render_places())) <= options
 
 
 def test_everything_that_is_generated_stands_in_some_document() -> None:

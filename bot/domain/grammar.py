@@ -630,14 +630,32 @@ def find_missing_input(verb: str, place: Place) -> str:
     return "approvals: artifact" if place == "workflow" else "session-key"
 
 
+_AT_TERMINAL: Mapping[str, str] = {
+    "fix": "`codepilot run`",
+    "review": "`codepilot run`, as text",
+    **dict.fromkeys(("explain", "ask"), "`codepilot run`, `codepilot chat`"),
+    "test": "`codepilot run`",
+    "continue": "the next line of a chat; `codepilot run --answer`",
+    "approve": "`y`; `codepilot run --approve`",
+    "deny": "`n`; `codepilot run --deny`",
+    "stop": "Ctrl+C",
+    "help": "`codepilot run --help`; `/help` in a chat",
+}
+
+
 def render_places() -> str:
     """Return a Markdown table of all verbs and the places in which they work."""
     places: tuple[Place, ...] = get_args(Place)
-    rows = [
-        f"| `{verb.name}` | {' | '.join('yes' if describe_verb(verb, place) else '' for place in places)} |"
+    heads = ["", "App", *(place.capitalize() for place in places[1:]), "Terminal"]
+    cells = (
+        [
+            f"`{verb.name}`",
+            *("yes" if describe_verb(verb, place) else "" for place in places),
+            _AT_TERMINAL.get(verb.name, ""),
+        ]
         for verb in VERBS
-    ]
-    return "\n".join([f"| | {' | '.join(places)} |", "|---" * (1 + len(places)) + "|", *rows])
+    )
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *cells))
 
 
 _PLACE = r"(?:this|the|my|our) (?:branch|pr|pull request)"

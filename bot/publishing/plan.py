@@ -123,7 +123,7 @@ _UNFINISHED = {
     Status.ANSWERED: "the run ended with an answer, not with a finished task",
 }
 _READ_ONLY_GRANTS = frozenset({"nothing", "review", "description"})
-_READ_ONLY = Omission(cause="read-only", reason="This command may only read, not write.")
+_READ_ONLY = Omission(cause="read-only", reason="This run has no permission to push a commit.")
 _APPROVAL_NOTE = "This requires a separate approval."
 _OMISSION_NOTE = (
     "Nobody can approve this in a workflow run, so these files are unchanged, and everything else is published. The "
