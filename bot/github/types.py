@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -268,8 +268,8 @@ class PushFacts(Facts):
     at: AwareDatetime = Field(validation_alias="timestamp")
 
 
-def head_at(pushes: Sequence[PushFacts], moment: datetime, head: str, own: Collection[str] = ()) -> str:
-    """Return the commit of a branch at a moment, or the present one if only `own` commits followed.
+def head_at(pushes: Sequence[PushFacts], moment: datetime, head: str, own: Mapping[str, str] | None = None) -> str:
+    """Return the commit of a branch at a moment, or the present one if only `own` commits followed, each on the last.
 
     The result is empty unless the pushes prove it.
 
@@ -279,7 +279,7 @@ def head_at(pushes: Sequence[PushFacts], moment: datetime, head: str, own: Colle
         pushes: the branch's newest ones.
         moment: before the present.
         head: the present commit; if the newest push did not bring it, the list is not up to date.
-        own: commits that the bot published.
+        own: first parents of commits that the bot published; anybody may push such a commit again, on other ones.
     """
     commits: dict[datetime, set[str]] = {}
     for push in pushes:
@@ -288,8 +288,13 @@ def head_at(pushes: Sequence[PushFacts], moment: datetime, head: str, own: Colle
     if last is None or last == moment or head not in commits[max(commits)]:
         return ""
     [*others, commit] = commits[last]
-    only_own = all(shas.issubset(own) for at, shas in commits.items() if at > moment)
-    return "" if others else head if only_own else commit
+    followed = commit
+    for at in sorted(at for at in commits if at > moment):
+        [*more, sha] = commits[at]
+        if more or (own or {}).get(sha) != followed:
+            return "" if others else commit
+        followed = sha
+    return "" if others else followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -213,7 +213,7 @@ class PhaseReader:
     async def head_at(self, pull: PullFacts, repo_id: int, moment: datetime, own: Collection[str] = ()) -> str:
         """Return the head of a pull request at a moment; empty unless GitHub's record of pushes proves it.
 
-        It is the present head if only `own` commits followed.
+        It is the present head if only `own` commits followed, each on the last.
         """
         name, branch = pull.head_repo, pull.head_ref
         if name is None:
@@ -222,11 +222,14 @@ class PhaseReader:
             pushes = await self._cached(("pushes", name, branch), lambda: self._github.repos.list_pushes(name, branch))
             # The owner of a fork could have given another repository its name, one with the commit from before.
             is_same = pull.head_repo_id == repo_id or (await self._github.repos.get(name)).id == pull.head_repo_id
+            later = {push.after for push in pushes if push.at > moment and push.after in own}
+            commits = [await self._github.repos.commit(name, sha) for sha in later]
         except GitHubError as error:
             if error.limited or error.status not in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
                 raise
             return ""
-        return head_at(pushes, moment, pull.head_sha, own) if is_same else ""
+        parents = {commit.sha: commit.parents[0] for commit in commits}
+        return head_at(pushes, moment, pull.head_sha, parents) if is_same else ""
 
     async def comments(self, repo: str, number: int) -> tuple[CommentFacts, ...]:
         return await self._cached(

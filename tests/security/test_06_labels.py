@@ -82,16 +82,18 @@ MINE = "c" * 40
 
 
 @pytest.mark.parametrize(
-    ("pushes", "commit"),
+    ("pushes", "parent", "commit"),
     [
-        ([_push(MINE, 60), _push(OLD, -60)], MINE),
-        ([_push(MINE, 60), _push(NEW, 30), _push(OLD, -60)], OLD),
-        ([_push(MINE, 60), _push(OLD, 0)], ""),
+        ([_push(MINE, 60), _push(OLD, -60)], OLD, MINE),
+        ([_push(MINE, 60), _push(NEW, 30), _push(OLD, -60)], NEW, OLD),
+        ([_push(MINE, 60), _push(OLD, 0)], OLD, ""),
+        # The bot's commit on a stranger's, which was taken away before the label and pushed again after it.
+        ([_push(MINE, 60), _push(OLD, -60), _push(MINE, -90), _push(NEW, -120)], NEW, OLD),
     ],
-    ids=["only the bot's own", "another before it", "in the second of the label"],
+    ids=["only the bot's own", "another before it", "in the second of the label", "on another one"],
 )
-def test_only_the_bots_own_commits_keep_a_label(pushes: list[PushFacts], commit: str) -> None:
-    assert head_at(pushes, NOON, MINE, own={MINE}) == commit
+def test_only_the_bots_own_commits_keep_a_label(pushes: list[PushFacts], parent: str, commit: str) -> None:
+    assert head_at(pushes, NOON, MINE, own={MINE: parent}) == commit
 
 
 @pytest.mark.parametrize(
