@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +64,8 @@ _REPORT_PAUSES = 4
 
 _WAIT_SECONDS = 900.0
 """A workflow run has no other work while a rate limit lasts."""
+
+_CANCELLED = Signal(kind="stop", text="The workflow run was cancelled.", by="", id="cancelled")
 
 _ROOT = (
     "This runner works as root, and nothing on the machine is safe from root if the sandbox fails. Use another user "
@@ -175,22 +176,24 @@ async def work_step(
 
     async def stop_when_cancelled() -> None:
         await is_cancelled.wait()
-        stop = Signal(kind="stop", text="The workflow run was cancelled.", by="", id="cancelled")
         for job_id in await engine.live_ids():
-            await engine.send(job_id, stop)
+            await engine.send(job_id, _CANCELLED)
+
+    async def run_job(job_id: str) -> StoredJob:
+        if is_cancelled.is_set():  # since before the job was accepted
+            await engine.send(job_id, _CANCELLED)
+        return await engine.run_job(worker, job_id)
 
     async with background(stop_when_cancelled()):
-        last, session_file = await run_jobs(contexts, partial(engine.run_job, worker), job)
+        last, session_file = await run_jobs(contexts, run_job, job)
     await engine.report_end(worker, last.job.id, until=time.time() + _REPORT_PAUSES * longest_pause)
-    patch = await asyncio.to_thread(shared.work.excerpt, last.job.id)
-    patch_file = await asyncio.to_thread(shared.work.file, last.job.id)
     end = StepEnd(
         ended=last.state,
         job=last.job,
         view=views[-1] if views else None,
         record=await StoredRecord(engine, last.job.id).read(),
-        patch=patch,
-        patch_file=patch_file,
+        patch=await asyncio.to_thread(shared.work.excerpt, last.job.id),
+        patch_file=await asyncio.to_thread(shared.work.file, last.job.id),
         session_file=session_file,
         session_days=settings.agent.approval_hours // 24 + 1,
         seconds=time.monotonic() - begun,

@@ -91,6 +91,7 @@ class InMemoryEngine:
                 entry.deliver_signals()
         if signal.kind == "stop":
             entry.held_until = 0.0
+            self._changed.set()
             if entry.stored.state is JobState.WAITING:
                 self._move(entry, JobState.QUEUED)
         return True

@@ -12,6 +12,7 @@ from bot.domain.errors import QueueError
 from bot.domain.job import JobState
 from bot.queue.memory import InMemoryEngine
 from bot.queue.protocols import Disposition, JobAttempt, JobEnded, JobParked, JobReleased, PendingReport
+from bot.queue.records import Signal
 from tests.builders import a_job
 from tests.held_jobs import HeldJobs
 
@@ -52,6 +53,15 @@ async def test_a_job_that_is_put_off_is_run_when_its_time_has_come() -> None:
     await engine.accept(a_job(), held_seconds=0.05)
     assert (await engine.run_job(handler, "j1")).state is JobState.DONE
     assert handler.handled == ["j1"] * 3
+
+
+async def test_a_job_that_is_held_is_run_as_soon_as_it_is_to_stop() -> None:
+    engine, handler = InMemoryEngine(), Scripted()
+    await engine.accept(a_job(), held_seconds=3600)
+    stop = Signal(kind="stop", text="Stopped.", by="mona", id="s1")
+    async with asyncio.timeout(20):
+        ended, _ = await asyncio.gather(engine.run_job(handler, "j1"), engine.send("j1", stop))
+    assert ended.state is JobState.DONE
 
 
 async def test_a_job_that_is_held_is_run_as_soon_as_it_is_let_go() -> None:
