@@ -23,7 +23,7 @@ from bot.domain.commands import Approve, Continue, Deny, Retry, Steering, Stop
 from bot.domain.job import LIVE_STATES, JobState
 from bot.git.tree import CarriedChanges
 from bot.github.downloads import LogError, save_log
-from bot.github.types import ArtifactFacts, CommentFacts, CommentTarget, GitHubError
+from bot.github.types import BODY_LIMIT, ArtifactFacts, CommentFacts, CommentTarget, GitHubError
 from bot.jobs import reports
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.context import JobContext, WorkflowResume
@@ -136,7 +136,9 @@ async def handle_steering(context: JobContext, command: Steering, snapshot: Thre
         if located is None:
             await context.queue.cancel(stored.job.id, JobState.STOPPED, _ANSWERED)
             return await context.refuse(Refusal(reason=_ANSWERED, cause="answered"))
-        await context.github.comments.edit(saved.job.repo.full_name, located[0], located[1].id, text)
+        room = BODY_LIMIT - len(text)
+        stamp = "" if stamps is None else await stamps.make(saved.job, context.github.redact_text, room)
+        await context.github.comments.edit(saved.job.repo.full_name, located[0], located[1].id, f"{text}{stamp}")
         handover.claimed.add(saved.job.id)
     return outcome
 
@@ -191,11 +193,12 @@ async def _report_end(context: JobContext, stamp: Stamp, outcome: JobOutcome) ->
 async def _waiting_comment(
     context: JobContext, saved: SavedJob, text: str = ""
 ) -> tuple[CommentTarget, CommentFacts] | None:
-    """Return the status comment if it is unchanged since the save, or already has our text."""
+    """Return the status comment if it is unchanged since the save, or already begins with our text."""
     located = await locate_comment(context.github, saved.job, decode_record(saved.record).comment)
     if located is None:
         return None
-    return located if located[1].body == text or comment_digest(located[1].body) == saved.comment else None
+    body = located[1].body
+    return located if (text and body.startswith(text)) or comment_digest(body) == saved.comment else None
 
 
 async def _restore_saved_jobs(context: JobContext, snapshot: ThreadSnapshot, handover: WorkflowResume) -> str:

@@ -32,7 +32,7 @@ from bot.publishing.outcome import Published
 from bot.queue.memory import InMemoryEngine
 
 log = logging.getLogger(__name__)
-_STAMP = re.compile(r"<!-- codepilot:state=([A-Za-z0-9_=-]{1,60000}) -->")
+_STAMP = re.compile(r"<!-- codepilot:state=([A-Za-z0-9_=-]{1,65536}) -->")
 _MAX_OPEN_BYTES = 1024 * 1024
 _MAX_STAMPS = 100
 _MAX_TRIES = 10
@@ -67,6 +67,11 @@ class Stamp:
             if redact(text) == text:  # by chance, a part of it may look like a secret
                 return text
         return ""
+
+    @property
+    def rank(self) -> tuple[float, bool]:
+        """Order among the stamps of one job: by the attempt, then by the state."""
+        return self.since, self.state not in LIVE_STATES
 
     async def has_ended(self, github: GitHub) -> bool:
         """Whether the job has ended, perhaps without a report.
@@ -147,19 +152,23 @@ class Stamps:
             GitHubError: the comments or runs cannot be read.
         """
         name, me = job.repo.full_name, await github.accounts.me()
-        found: list[tuple[Stamp, CommentRecord]] = []
+        newest: dict[str, tuple[Stamp, CommentRecord]] = {}
         for number in threads:
             comments: list[CommentFacts] = [*await github.comments.list_for_thread(name, number)]
             if (job.thread.kind, job.thread.number) == ("pull", number):
                 comments += await github.reviews.list_line_comments(name, number)
             for comment in comments:
                 stamp = self.read(comment.body, job.repo.id, number) if comment.author.id == me.id else None
-                if stamp is not None:
+                # A re-run has another comment for the same job; a copy of a stamp counts less than the original.
+                if stamp is not None and (stamp.job.id not in newest or newest[stamp.job.id][0].rank < stamp.rank):
+                    stamp = replace(stamp, job=replace(stamp.job, repo=job.repo))  # with its present name
                     post = GitHubPost(id=comment.id, url=comment.html_url)
                     below = stamp.job.origin.kind == "review_comment" and not isinstance(comment, ReviewCommentFacts)
-                    found.append((stamp, CommentRecord(requests=1, posted=post, below=below)))
-        for stamp, posted in sorted(found, key=lambda entry: entry[0].since)[-_MAX_STAMPS:]:
-            is_lost = stamp.state in LIVE_STATES and await stamp.has_ended(github)
+                    newest[stamp.job.id] = (stamp, CommentRecord(requests=1, posted=post, below=below))
+        for stamp, posted in sorted(newest.values(), key=lambda entry: entry[0].since)[-_MAX_STAMPS:]:
+            # An earlier attempt of this very run has ended.
+            is_over = stamp.state is JobState.RUNNING and stamp.run_id == self.run_id
+            is_lost = stamp.state in LIVE_STATES and (is_over or await stamp.has_ended(github))
             state = JobState.FAILED if is_lost else stamp.state
             if state in LIVE_STATES and job.lane == "work":
                 continue  # work would wait for it

@@ -20,6 +20,7 @@ from bot.jobs.access import ThreadSnapshot
 from bot.jobs.context import JobContext, JobServices, WorkflowResume
 from bot.jobs.handover import SESSION_FILE, handle_steering
 from bot.jobs.record import ApprovalsRecord, CommentRecord, GitHubPost, JobRecord, Request, encode_record
+from bot.jobs.stamps import Stamp, Stamps
 from bot.jobs.storage import FileJobSessions, SavedJob, comment_digest, seal
 from bot.publishing.outcome import JobOutcome
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
@@ -42,6 +43,7 @@ class Waits:
     comment: CommentFacts
     job: Job
     runs: int = 0
+    has_stamps: bool = False
     patches: dict[str, bytes] = field(default_factory=dict)
 
     def sealed(self, *, comment: str | None = None, key: bytes = KEY, job: Job | None = None) -> bytes:
@@ -89,7 +91,7 @@ class Waits:
         )
         services = SimpleNamespace(
             handover=handover,
-            stamps=None,
+            stamps=Stamps(key=KEY, run_id=self.runs, run_url="", engine=engine) if self.has_stamps else None,
             ca_file=None,
             run_url="https://github.com/octo/calc/actions/runs/2",
             marker=lambda _job: "<!-- mark -->",
@@ -129,6 +131,23 @@ async def test_what_waits_is_resumed_with_all_that_was_kept_and_its_comment_says
     assert handover is not None
     assert handover.sessions.files("asked", max_bytes=100) == {"session.jsonl": b"{}\n"}
     assert set(handover.saved) == handover.claimed == {"asked"}
+
+
+async def test_a_resumed_job_is_found_as_one_of_the_run_that_resumes_it(waits: Waits) -> None:
+    record = encode_record(JobRecord())
+    stamp = Stamp(job=waits.job, state=JobState.WAITING, run_id=1, run_url="", since=1.0, until=FOREVER, record=record)
+    body = f"{waits.comment.body}{stamp.encode(KEY, str)}"
+    world = waits.world
+    waits.comment = await world.github.comments.edit(world.name, world.thread, waits.comment.id, body)
+    waits.keep()
+    waits.has_stamps = True
+    context = await waits.context(YES)
+    assert (await waits.answered(context))[1] is JobState.QUEUED
+    assert context.services.stamps is not None
+    read = context.services.stamps.read(waits.status, world.repo.id, waits.job.thread.number)
+    assert read is not None
+    assert (read.state, read.run_id) == (JobState.RUNNING, waits.runs)
+    assert (await waits.answered(context))[1] is JobState.QUEUED
 
 
 async def test_an_artifact_is_good_for_one_answer(waits: Waits) -> None:

@@ -286,3 +286,57 @@ async def test_words_without_room_in_a_comment_are_to_be_given_again(tmp_path: P
             assert await say(stage, f"/codepilot fix {long}") is JobState.DONE
         assert await say(stage, "/codepilot retry") is JobState.REFUSED
         assert "too long to be kept" in bodies(stage)[-1]
+
+
+async def test_the_commit_of_a_run_that_was_run_again_is_undone(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, [], FIX) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot fix") is JobState.FAILED
+        stage.advance(60.0)
+        by_people = [each for each in stage.hub.deliveries if each.payload["sender"]["login"] == "mona"]
+        stage.hub.deliveries[:] = by_people
+        again = await run_step(stage, "issue_comment", **KEY, GITHUB_RUN_ATTEMPT="2")
+        assert again.ended is JobState.DONE, again.summary
+        [branch] = set(stage.repo.branches) - {"main"}
+        assert await say(stage, "/codepilot undo") is JobState.DONE
+        assert stage.file(branch, "calc.py") == stage.file("main", "calc.py")
+
+
+async def test_a_copy_of_an_older_stamp_hides_no_commit(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, WAITS) as stage:
+        pull = stage.pull()
+        on = {"path": "topic.txt", "line": 1}
+        stage.hub.review_comment(stage.repo, pull.number, author="mona", body="/codepilot fix", **on)
+        waits = asyncio.Event()
+        stage.agents.on_wait, stage.agents.on_go = lambda _play: waits.set(), lambda _play: None
+        run = stage.hub.start_run(stage.repo)
+        with on_seam(stage):
+            work = asyncio.create_task(run_step(stage, "pull_request_review_comment", **KEY, GITHUB_RUN_ID=str(run.id)))
+            await asyncio.wait_for(waits.wait(), 20)
+            stale = stage.hub.review_comments(stage.repo, pull.number)[-1].body
+            stage.providers[0].go.set()
+            assert (await work).ended is JobState.DONE
+        stage.hub.comment(stage.repo, pull.number, author=stage.hub.workflow_app.bot.login, body=stale)
+        assert await say(stage, "/codepilot undo", pull.number) is JobState.DONE
+
+
+async def test_the_jobs_of_a_renamed_repository_are_found_under_its_present_name(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, PLAN, FIX) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot plan") is JobState.DONE
+        stage.hub.rename(stage.repo, "sums")
+        stage.hub.add_repo("mona/calc", owner="mona", files={"a.txt": "1\n"})
+        assert await say(stage, "/codepilot continue") is JobState.DONE
+        assert len(stage.repo.branches) == 2
+
+
+async def test_a_job_that_begins_after_the_run_was_cancelled_does_no_work(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, [reply(completion="I could not find it.")], FIX) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot fix") is JobState.DONE
+        stage.say(1, "/codepilot retry")
+        cancelled = asyncio.Event()
+        stage.hub.on_call = lambda _call: cancelled.set()
+        run = await run_step(stage, "issue_comment", None, 0.05, cancelled, **KEY)
+        assert run.ended is JobState.STOPPED
+        assert len(stage.providers) == 1
