@@ -68,8 +68,18 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list[XSpec]) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest tests: a worker that gets one at the end leaves the others with nothing to do."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    """Begin each worker's share with some of the longest tests: one that is left at the end keeps a worker alone."""
+    long = [item for item in items if item.get_closest_marker("long")]
+    others = [item for item in items if not item.get_closest_marker("long")]
+    workers, count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")), len(items)
+    items.clear()
+    for number in range(workers):
+        # pytest-xdist deals out consecutive tests, as evenly as it can.
+        share = (count - len(items)) // (workers - number)
+        first = long[number::workers]
+        rest = max(0, share - len(first))
+        items += first + others[:rest]
+        del others[:rest]
 
 
 @pytest.fixture(autouse=True, scope="session")

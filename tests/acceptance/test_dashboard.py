@@ -31,6 +31,7 @@ async def _sign_in(page: Page, address: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_a_person_follows_a_run_in_a_browser(hub: LocalHub, tmp_path: Path) -> None:
     script = [acting(NOISY), acting(WAIT_FOR_GO), FIX]
     serving = {"dashboard_token": SecretStr(TOKEN), "trace_url": "https://traces.example.com/trace"}

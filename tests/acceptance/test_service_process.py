@@ -178,6 +178,7 @@ async def test_a_service_killed_while_the_agent_works_finishes_the_job_once(hub:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "moments"),
     [
@@ -362,6 +363,7 @@ finish(server.serve(load.load(), Stuck(stuck_seconds=1)))
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_a_service_whose_loop_is_stuck_ends_and_can_be_started_again(hub: LocalHub, tmp_path: Path) -> None:
     async with site(hub, tmp_path, script=[{"reply": FIX}]) as here:
         log = tmp_path / "stuck.log"

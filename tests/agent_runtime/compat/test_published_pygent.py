@@ -19,6 +19,7 @@ SUITE = Published(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_published_tests_pass(tmp_path: Path) -> None:
     came = outcomes(SUITE, tmp_path, {"HOME": str(tmp_path / "home")})
 
