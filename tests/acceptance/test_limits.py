@@ -19,11 +19,11 @@ DONE = ["```completion\nNothing to do.\n```\n"]
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # a busy machine takes minutes
-async def test_fifty_commands_at_once_in_one_thread_end_in_bounded_work(hub: LocalHub, tmp_path: Path) -> None:
+async def test_many_commands_at_once_in_one_thread_end_in_bounded_work(hub: LocalHub, tmp_path: Path) -> None:
     first = [acting(WAIT_FOR_GO), *DONE]
-    async with staged(hub, tmp_path, first, *[DONE] * 60, operator={"caps": Caps(thread=3)}) as stage:
+    async with staged(hub, tmp_path, first, *[DONE] * 20, operator={"caps": Caps(thread=3)}) as stage:
         issue = stage.issue()
-        commands = [stage.say(issue.number, f"/codepilot fix {number}") for number in range(50)]
+        commands = [stage.say(issue.number, f"/codepilot fix {number}") for number in range(16)]
         jobs = [await stage.job_of(each) for each in commands]
         # All are greeted while the first one works: nobody has used the thread's share up by then.
         await eventually(lambda: all(stage.reactions(each) for each in commands), within=300)
