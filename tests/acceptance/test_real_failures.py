@@ -1,4 +1,4 @@
-"""Red CI of real projects: ten failures, each with a model that lies about it, and then with one that fixes it."""
+"""Red CI of real projects: ten failures that a model fixes, and before that, each kind of lie of a model about one."""
 
 from __future__ import annotations
 
@@ -64,20 +64,22 @@ async def test_the_app_publishes_what_it_saw_pass_and_no_lie(hub: LocalHub, tmp_
     jobs = ended_jobs(failure, tmp_path / "ci")
     look, *fix = failure.fix
     expected = (f"run:\n    {failure.run}\n", *failure.quoted)
-    scripts: list[Script] = [failure.lies, [ScriptedReply(text=look, expect=expected), *fix]]
+    fixes: Script = [ScriptedReply(text=look, expect=expected), *fix]
+    scripts = [failure.lies, fixes] if failure.lie else [fixes]
     operator = {"toolchains": (Path(sys.prefix),)}
     async with staged(hub, tmp_path, *scripts, files=dict(files_of(failure.project)), operator=operator) as stage:
         repo = stage.repo
         break_it(hub, repo, failure)
         before, pulls = hub.branches(repo), len(_pulls(hub, repo))
-        went_red(hub, repo, failure, jobs)
-        lied = await stage.end_after("workflow_run", "completed")
-        assert lied.state is JobState.DONE, lied
-        told = lied.status or hub.check_runs(repo)[-1].summary or ""
-        assert "✅" not in told.partition("\n")[0]
-        assert _LIED[failure.lie] in told
-        assert hub.branches(repo) == before
-        assert len(_pulls(hub, repo)) == pulls
+        if failure.lie:
+            went_red(hub, repo, failure, jobs)
+            lied = await stage.end_after("workflow_run", "completed")
+            assert lied.state is JobState.DONE, lied
+            told = lied.status or hub.check_runs(repo)[-1].summary or ""
+            assert "✅" not in told.partition("\n")[0]
+            assert _LIED[failure.lie] in told
+            assert hub.branches(repo) == before
+            assert len(_pulls(hub, repo)) == pulls
 
         run_id = went_red(hub, repo, failure, jobs)
         end = await stage.end_after("workflow_run", "completed")
@@ -94,13 +96,14 @@ async def test_the_action_publishes_what_it_saw_pass_and_no_lie(
     repo = workflows.repo
     break_it(hub, repo, failure)
     before, pulls = hub.branches(repo), len(_pulls(hub, repo))
-    went_red(hub, repo, failure, jobs)
-    lied = await workflows.run("workflow_run", failure.lies, CODEPILOT_TOOLCHAINS=sys.prefix)
-    assert lied.ended is JobState.DONE
-    assert _LIED[failure.lie] in lied.summary
-    assert lied.values["conclusion"] != "verified"
-    assert hub.branches(repo) == before
-    assert len(_pulls(hub, repo)) == pulls
+    if failure.lie:
+        went_red(hub, repo, failure, jobs)
+        lied = await workflows.run("workflow_run", failure.lies, CODEPILOT_TOOLCHAINS=sys.prefix)
+        assert lied.ended is JobState.DONE
+        assert _LIED[failure.lie] in lied.summary
+        assert lied.values["conclusion"] != "verified"
+        assert hub.branches(repo) == before
+        assert len(_pulls(hub, repo)) == pulls
 
     run_id = went_red(hub, repo, failure, jobs)
     look, *fix = failure.fix
