@@ -1,4 +1,7 @@
-"""The workflows to copy: each runs under `act`, as it stands but for the line `uses:`, against a hub."""
+"""The workflows to copy: each runs under `act`, as it stands but for the line `uses:`, against a hub.
+
+`test_walks.py` runs the one for comments.
+"""
 
 from __future__ import annotations
 
@@ -104,15 +107,6 @@ def _fixed(runner: Runner, prefix: str = "codepilot/") -> bool:
     """Whether the one branch of the bot has the right file."""
     [branch] = [name for name in runner.hub.branches(runner.repo) if name.startswith(prefix)]
     return git(runner.repo.path, "show", f"{branch}:calc.py") == FIXED_CALC.strip()
-
-
-async def test_the_comment_bot_does_what_a_comment_asks(runner: Runner) -> None:
-    issue = runner.hub.open_issue(runner.repo, author="mona", title="Adding is off by one")
-    runner.hub.comment(runner.repo, issue.number, author="mona", body="/codepilot fix")
-    run = await runner.run("comments", "issue_comment", FIX)
-    assert run.succeeded, run.log[-6000:]
-    assert COMPLETION in runner.hub.comments(runner.repo, issue.number)[-1].body
-    assert _fixed(runner)
 
 
 async def test_the_label_bot_does_what_a_label_asks(runner: Runner) -> None:
