@@ -51,9 +51,9 @@ def outcomes(of: Published, place: Path, environment: Mapping[str, str] | None =
     """
     wanted = place / "wanted.txt"
     wanted.write_text(f"{of.name}=={of.version} --hash=sha256:{of.sha256}\n")
-    argv = [sys.executable, "-m", "pip", "--quiet", "download", "--no-deps", "--no-binary", of.name]
+    argv = [sys.executable, "-m", "pip", "--quiet", "download", "--no-deps", "--no-build-isolation"]
     fetched = subprocess.run(
-        [*argv, "--require-hashes", "-r", str(wanted), "-d", str(place)],
+        [*argv, "--no-binary", of.name, "--require-hashes", "-r", str(wanted), "-d", str(place)],
         capture_output=True,
         text=True,
         timeout=100,
