@@ -169,7 +169,8 @@ def _fault(read: Read, name: str, shape: Callable[[int], str], size: int, *, tur
         if seconds > _TURN_SECONDS * slowness():
             return f"{name}: {seconds * 1000:.0f} ms for {size:,} characters"
     half = shape(size // 2)
-    if seconds <= _STEEP * min(processor_seconds(read, half), processor_seconds(read, half)):
+    of_half = processor_seconds(read, half)
+    if seconds <= _MODERATE * of_half or seconds <= _STEEP * min(of_half, processor_seconds(read, half)):
         return ""
     # A text that is refused early when it is short, but not when it is long, grows steeply in one doubling alone.
     if processor_seconds(read, shape(size * 2)) <= _MODERATE * seconds:
