@@ -1,6 +1,6 @@
 """The workflows to copy: each runs under `act`, as it stands but for the line `uses:`, against a hub.
 
-`test_walks.py` runs the one for comments.
+`test_walks.py` runs the one for comments, too.
 """
 
 from __future__ import annotations
@@ -43,22 +43,25 @@ class Runner:
     bot: User
     directory: Path
     action: Path
+    inputs: dict[str, str] = field(default_factory=dict)
     sent: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    runs: list[ActRun] = field(default_factory=list)
 
     async def run(self, name: str, event: str, *replies: str, **payload: Any) -> ActRun:  # noqa: ANN401 - an event's payload is any JSON
         """Run a workflow for the last event of that name, with a model that gives these replies."""
-        script = self.directory / f"{name}.yaml"
+        directory = self.directory / f"{name}-{len(self.runs)}"
+        script = directory.with_suffix(".yaml")
         script.parent.mkdir(parents=True, exist_ok=True)
         script.write_text(json.dumps([{"reply": reply} for reply in replies]), encoding="utf-8")
         # The hub sends what an App is sent, which names its installation; a workflow's event does not.
-        inputs = {"provider": "scripted", "model": str(script), "allow-root": "yes"}
+        inputs = {"provider": "scripted", "model": str(script), "allow-root": "yes", **self.inputs}
         file = _WORKFLOWS / f"{name}.yml"
         text = filled_in(file.read_text(encoding="utf-8"), inputs)
         commit = commit_of(self.repo.path, f".github/workflows/{file.name}", text)
         sent = {key: value for key, value in self.sent.get(event, {}).items() if key != "installation"}
         run = await asyncio.to_thread(
             run_workflow,
-            self.directory / name,
+            directory,
             file,
             action=self.action,
             event=event,
@@ -69,12 +72,14 @@ class Runner:
             api_url=self.hub.api_url,
             server_url=self.hub.url,
             variables={
+                "GITHUB_RUN_ID": str(7 + len(self.runs)),
                 "GITHUB_REPOSITORY_ID": str(self.repo.id),
                 "GITHUB_ACTOR_ID": str(self.bot.id),
                 "GITHUB_WORKFLOW_SHA": commit,
             },
         )
         assert self.bot.token not in run.log
+        self.runs.append(run)
         return run
 
 
@@ -107,6 +112,29 @@ def _fixed(runner: Runner, prefix: str = "codepilot/") -> bool:
     """Whether the one branch of the bot has the right file."""
     [branch] = [name for name in runner.hub.branches(runner.repo) if name.startswith(prefix)]
     return git(runner.repo.path, "show", f"{branch}:calc.py") == FIXED_CALC.strip()
+
+
+@pytest.mark.long
+async def test_the_comment_bot_goes_on_with_the_work_of_earlier_runs(runner: Runner) -> None:
+    issue = runner.hub.open_issue(runner.repo, author="mona", title="Adding is off by one")
+    runner.inputs["session-key"] = "a-key-of-more-than-thirty-two-characters"
+
+    async def say(words: str, *replies: str) -> str:
+        runner.hub.comment(runner.repo, issue.number, author="mona", body=words)
+        run = await runner.run("comments", "issue_comment", *replies)
+        assert run.succeeded, run.log[-6000:]
+        return runner.hub.comments(runner.repo, issue.number)[-1].body
+
+    plan = await say("/codepilot plan", "````completion\n1. Take the one out.\n````\n")
+    assert "`/codepilot continue` starts the work on this plan." in plan
+    assert COMPLETION in await say("/codepilot continue", FIX)
+    assert _fixed(runner)
+    first = _pull(runner)
+    assert "Nothing of the change is left, so I closed its pull request." in await say("/codepilot undo")
+    assert runner.hub.issue(runner.repo, first.number).state == "closed"
+    assert COMPLETION in await say("/codepilot retry", FIX)
+    pulls = [each for each in runner.hub.issues(runner.repo) if each.pull is not None]
+    assert sorted(pull.state for pull in pulls) == ["closed", "open"]
 
 
 async def test_the_label_bot_does_what_a_label_asks(runner: Runner) -> None:
