@@ -154,10 +154,10 @@ class ReplyParser:
         if self._open is not None:
             self._validate_open(self._open, stop_reason)
         reply = Reply(
-            control=None if self._control is None else "".join(self._control.parts),
+            control=None if self._control is None else self._control.text,
             payloads=tuple(self._payloads),
-            completion=None if self._completion is None else _strip_blank_lines(self._completion.parts),
-            prose=_strip_blank_lines(self._prose),
+            completion=None if self._completion is None else _strip_blank_lines(self._completion.text),
+            prose=_strip_blank_lines("".join(self._prose)),
             exact_payloads=None if self._plan.slots is None else len(self._plan.slots),
             writers=self._plan.writers,
         )
@@ -235,20 +235,19 @@ class ReplyParser:
             try:
                 self._read_plan(opened)
             except CodeError as error:
-                self._fault = invalid_control(opened.fence.line, "".join(opened.parts), error)
+                self._fault = invalid_control(opened.fence.line, opened.text, error)
                 return
         self._finish_block(opened)
 
     def _read_plan(self, control: _OpenBlock) -> None:
-        tree = parse_code("".join(control.parts))
+        tree = parse_code(control.text)
         if self._takes_payloads:
             self._plan = plan_payloads(tree, self._known_writers)
 
     def _finish_block(self, opened: _OpenBlock) -> None:
         if opened.block is Block.PAYLOAD:
             fence = opened.fence
-            text = "".join(opened.parts)
-            self._payloads.append(Payload(text=text, filename=fence.filename, info=fence.info, line=fence.line))
+            self._payloads.append(Payload(text=opened.text, filename=fence.filename, info=fence.info, line=fence.line))
         self._open = None
         self._sink = self._prose
         self._is_live = self._control is None
@@ -275,7 +274,7 @@ class ReplyParser:
         names = [payload.fence.filename, slot.path if slot else None]
         languages = [PurePosixPath(name).suffix[1:].lower() for name in names if name] + [payload.fence.language]
         check = next((_CHECKS[language] for language in languages if language in _CHECKS), None)
-        text = "".join(payload.parts)
+        text = payload.text
         if check is None or not text.strip() or not (check is json.loads or is_readable(text)):
             return False
         try:
@@ -295,6 +294,19 @@ class _OpenBlock:
     inner: FenceLine | None = None
     """The first nested fence of a protocol block."""
 
+    @property
+    def text(self) -> str:
+        """The content, without the indentation of the opening fence if all its lines share that.
+
+        https://spec.commonmark.org/0.31.2/#example-131
+        """
+        text, fence = "".join(self.parts), self.fence.text
+        indent = fence[: len(fence) - len(fence.lstrip(" "))]
+        lines = text.split("\n")
+        if not indent or any(line.strip() and not line.startswith(indent) for line in lines):
+            return text
+        return "\n".join(line.removeprefix(indent) for line in lines)
+
     def is_closed_by(self, fence: FenceLine) -> bool:
         """Register a fence line in the block and return whether it ends the block."""
         if self.inner is None and fence.language in (_CONTROL, _COMPLETION):
@@ -308,9 +320,9 @@ class _OpenBlock:
         return not self.lengths
 
 
-def _strip_blank_lines(parts: list[str]) -> str:
+def _strip_blank_lines(text: str) -> str:
     """Strip blank lines, but not the indentation of the first line."""
-    lines = "".join(parts).rstrip().split("\n")
+    lines = text.rstrip().split("\n")
     first = next((number for number, line in enumerate(lines) if line.strip()), 0)
     return "\n".join(lines[first:])
 

@@ -101,6 +101,16 @@ BLOCKS = (
     ),
     Accepted(name="a longer closing fence", text="```codepilot\nprint(1)\n`````\n", control="print(1)\n"),
     Accepted(name="three spaces before both fences", text="   ```codepilot\nprint(1)\n   ```\n", control="print(1)\n"),
+    Accepted(
+        name="a control block that is indented as a whole",
+        text="  ```codepilot\n  for n in x:\n      print(n)\n  ```\n",
+        control="for n in x:\n    print(n)\n",
+    ),
+    Accepted(
+        name="a completion that is indented as a whole",
+        text=" ```completion\n Done.\n\n   - a\n ```\n",
+        completion="Done.\n\n  - a",
+    ),
     Accepted(name="blanks after a closing fence", text="```codepilot\nprint(1)\n``` \t\n", control="print(1)\n"),
     Accepted(
         name="a closing fence indented by four is content",
@@ -233,10 +243,17 @@ PAYLOADS = (
         exact=1,
     ),
     Accepted(
-        name="indentation stays under an indented fence",
-        text=WRITE + "   ```python\n   x = 1\n   ```\n",
+        name="a payload loses the indentation that it shares with its fence",
+        text=WRITE + "   ```python\n   if x:\n\n       y = 1\n   ```\n",
         control=WRITE_CODE,
-        payloads=(("   x = 1\n", None),),
+        payloads=(("if x:\n\n    y = 1\n", None),),
+        exact=1,
+    ),
+    Accepted(
+        name="a payload keeps its indentation if a line has less than its fence",
+        text=WRITE + "  ```python\n  if x:\n y = 1\n  ```\n",
+        control=WRITE_CODE,
+        payloads=(("  if x:\n y = 1\n", None),),
         exact=1,
     ),
     Accepted(
