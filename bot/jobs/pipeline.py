@@ -258,6 +258,8 @@ async def show_outage(context: JobContext) -> None:
 async def fail_for(context: JobContext, error: Exception, fault: Fault | None) -> JobOutcome:
     """Return the outcome of a job that failed with `error`, in words for the public."""
     advice = f"The operator finds the error in the log under job `{context.job.id}`."
+    if not context.services.is_long_running:
+        advice = f"The log of [this workflow run]({context.services.run_url}) has the error."
     if isinstance(error, GitHubError):
         failure = await fail_job(context, public_text(error), unproven=True)
         return replace(failure, misconfigured=error.lacks_permission)

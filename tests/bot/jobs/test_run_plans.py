@@ -45,6 +45,15 @@ async def assert_no_work(stage: Seam, pause: Pause) -> None:
     assert stage.nothing_published()
 
 
+@pytest.mark.parametrize("words", ["continue", "continue quickly"])
+async def test_continue_on_a_waiting_plan_names_the_answers(tmp_path: Path, words: str) -> None:
+    async with open_seam(tmp_path, PLANS, operator=ASKING) as stage:
+        _, pause = await planned(stage, stage.issue().number)
+        end = await stage.ask(pause.number, f"/codepilot {words}")
+        assert "It waits for `approve` or `deny`." in end.status
+        assert await stage.still_waits(pause)
+
+
 async def test_a_plan_waits_in_a_comment_for_its_approval(tmp_path: Path) -> None:
     async with open_seam(tmp_path, PLANS, operator=ASKING) as stage:
         _, pause = await planned(stage, stage.issue().number)

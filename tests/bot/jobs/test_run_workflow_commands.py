@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import string
 from collections.abc import AsyncIterator
@@ -224,6 +225,16 @@ async def test_no_message_is_accepted_that_a_running_job_does_not_hear(tmp_path:
     async with open_seam(tmp_path, WAITS) as stage, working(stage):
         assert await say(stage, "/codepilot continue faster") is JobState.REFUSED
         assert "A job in a workflow hears no message while it runs." in bodies(stage)[-1]
+
+
+async def test_an_internal_error_names_the_log_of_the_workflow_run(tmp_path: Path) -> None:
+    async with open_seam(tmp_path) as stage:
+        stage.issue()
+        with patch("bot.jobs.pipeline.decide_early", side_effect=RuntimeError):
+            assert await say(stage, "/codepilot fix") is JobState.FAILED
+        assert re.search(
+            r"The log of \[this workflow run\]\(http\S+/actions/runs/\d+\) has the error\.", bodies(stage)[-1]
+        )
 
 
 @pytest.mark.parametrize(
