@@ -186,7 +186,7 @@ async def work_step(
 
     async with background(stop_when_cancelled()):
         last, session_file = await run_jobs(contexts, run_job, job)
-    await engine.report_end(worker, last.job.id, until=time.time() + _REPORT_PAUSES * longest_pause)
+    await engine.report_ends(worker, until=time.time() + _REPORT_PAUSES * longest_pause)
     end = StepEnd(
         ended=last.state,
         job=last.job,
@@ -222,7 +222,13 @@ def _job_services(
     )
     if lasting is None:
         return shared
-    stamps = Stamps(key=derive_key(lasting, "stamps"), run_id=settings.run_id, run_url=settings.run_page, engine=engine)
+    stamps = Stamps(
+        key=derive_key(lasting, "stamps"),
+        run_id=settings.run_id,
+        run_attempt=settings.run_attempt,
+        run_url=settings.run_page,
+        engine=engine,
+    )
     shared = replace(shared, stamps=stamps)
     if settings.inputs.approvals == "denied":
         return shared

@@ -34,7 +34,7 @@ from bot.jobs.steering import find_plan, steer
 from bot.jobs.storage import MAX_SEALED_BYTES, SavedJob, SealError, comment_digest, seal, unseal
 from bot.permissions.levels import Refusal
 from bot.publishing.markdown import code
-from bot.publishing.outcome import Failed, Finished, JobOutcome, Stopped
+from bot.publishing.outcome import Failed, JobOutcome, Stopped
 
 log = logging.getLogger(__name__)
 SESSION_FILE = "session.codepilot"
@@ -96,6 +96,7 @@ _REPEAT = "Give the original command again."
 _DEAF = (
     "A job in a workflow hears no message while it runs. Wait until it has ended, or stop it; then give a new command."
 )
+_BUSY = "A job is running in this thread. Answer when it has ended."
 _LOST = "The workflow run ended before the job could report."
 _UNANSWERED = "Nobody answered in time."
 _CANCEL_PAUSES = (1.0, 2.0, 3.0, 5.0, 10.0, 10.0)
@@ -117,9 +118,12 @@ async def handle_steering(context: JobContext, command: Steering, snapshot: Thre
         await _report_lost_jobs(context, stamps)
         running = [stamp for stamp in stamps.restored.values() if await _has_state(context, stamp, JobState.RUNNING)]
         if running and isinstance(command, Stop):
-            return await _stop_runs(context, stamps, running)
-        if running and isinstance(command, Continue):
-            return await context.refuse(Refusal(reason=_DEAF, cause="deaf"))
+            if (refusal := await _stop_runs(context, stamps, running)) is not None:
+                return await context.refuse(refusal)
+        elif running and isinstance(command, Approve | Deny | Continue):
+            # The work of a resumed job would wait here for the end of another run.
+            reason = _DEAF if isinstance(command, Continue) else _BUSY
+            return await context.refuse(Refusal(reason=reason, cause="deaf"))
     jobs = await context.queue.jobs_in_thread(context.job.repo.id, context.job.thread.key)
     if problem and isinstance(command, Approve | Deny | Continue) and await find_plan(context, jobs) is None:
         return await context.refuse(Refusal(reason=problem, cause="no-saved-job"))
@@ -156,8 +160,8 @@ async def _has_state(context: JobContext, stamp: Stamp, state: JobState) -> bool
     return stored is not None and stored.state is state
 
 
-async def _stop_runs(context: JobContext, stamps: Stamps, running: Collection[Stamp]) -> JobOutcome:
-    """Cancel the workflow runs of running jobs, and report the jobs that do not report themselves."""
+async def _stop_runs(context: JobContext, stamps: Stamps, running: Collection[Stamp]) -> Refusal | None:
+    """Cancel the workflow runs of running jobs, and report the jobs that do not report themselves; or say why not."""
     for stamp in running:
         try:
             await context.github.runs.cancel(context.job.repo.full_name, stamp.run_id)
@@ -168,7 +172,7 @@ async def _stop_runs(context: JobContext, stamps: Stamps, running: Collection[St
                 f"The workflow's token may not cancel workflow runs. Cancel [the run]({stamp.run_url}) on its page; or "
                 "add `actions: write` to the `permissions:` of this job, and give the command again."
             )
-            return await context.refuse(Refusal(reason=reason, cause="no-cancel"))
+            return Refusal(reason=reason, cause="no-cancel")
     for stamp in running:
         for pause in _CANCEL_PAUSES:
             if await stamp.has_ended(context.github):
@@ -180,8 +184,7 @@ async def _stop_runs(context: JobContext, stamps: Stamps, running: Collection[St
         # The job may have reported its end itself, in the seconds that GitHub gave it.
         if last is not None and last.state in LIVE_STATES:
             await _report_end(context, stamp, Stopped(reason=f"Stopped by @{context.job.actor.login}."))
-    await context.react("+1")
-    return Finished(is_silent=True)
+    return None
 
 
 async def _report_end(context: JobContext, stamp: Stamp, outcome: JobOutcome) -> None:

@@ -190,7 +190,8 @@ async def _offer_work(context: JobContext, assignment: Assignment, run: Outcome)
         return (decision.reason,)
     if context.can_ask:
         return await _request_plan_approval(context, assignment, run)
-    can_continue = context.services.stamps is not None and context.job.thread.has_comments
+    is_posted = context.job.thread.has_comments and context.comment_mode == "always"
+    can_continue = context.services.stamps is not None and is_posted
     return (await keep_plan(context, plan),) if can_continue else ()
 
 

@@ -53,6 +53,7 @@ class Stamp:
     job: Job
     state: JobState
     run_id: int
+    run_attempt: int = 1
     run_url: str
     since: float
     until: float
@@ -105,6 +106,7 @@ class Stamps:
 
     key: bytes = field(repr=False)
     run_id: int
+    run_attempt: int = 1
     run_url: str
     engine: InMemoryEngine
     restored: dict[str, Stamp] = field(default_factory=dict)
@@ -126,6 +128,7 @@ class Stamps:
             job=replace(job, thread=job.thread.without_text),
             state=state if record.ending is None else record.ending.state,
             run_id=self.run_id,
+            run_attempt=self.run_attempt,
             run_url=self.run_url,
             since=stored.enqueued_at if stored is not None else 0.0,
             until=record.approvals.waiting.until if record.approvals.waiting is not None else 0.0,
@@ -166,8 +169,8 @@ class Stamps:
                     below = stamp.job.origin.kind == "review_comment" and not isinstance(comment, ReviewCommentFacts)
                     newest[stamp.job.id] = (stamp, CommentRecord(requests=1, posted=post, below=below))
         for stamp, posted in sorted(newest.values(), key=lambda entry: entry[0].since)[-_MAX_STAMPS:]:
-            # An earlier attempt of this very run has ended.
-            is_over = stamp.state is JobState.RUNNING and stamp.run_id == self.run_id
+            is_repeated = stamp.run_id == self.run_id and stamp.run_attempt < self.run_attempt
+            is_over = stamp.state is JobState.RUNNING and is_repeated
             is_lost = stamp.state in LIVE_STATES and (is_over or await stamp.has_ended(github))
             state = JobState.FAILED if is_lost else stamp.state
             if state in LIVE_STATES and job.lane == "work":

@@ -22,7 +22,7 @@ _DAY_SECONDS = 24 * 3600.0
 
 
 class InMemoryEngine:
-    """Implements `JobEngine`. Workers call `run_job`, `run_next`, `report_end` and `report_next`."""
+    """Implements `JobEngine`. Workers call `run_job`, `run_next`, `report_ends` and `report_next`."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -202,11 +202,11 @@ class InMemoryEngine:
                 assert_never(unknown)
         return True
 
-    async def report_end(self, handler: JobHandler, job_id: str, *, until: float) -> None:
-        entry = self._entry(job_id)
-        while entry.due_at is not None and entry.due_at < until:
+    async def report_ends(self, handler: JobHandler, *, until: float) -> None:
+        """Post all reports that are due before a time."""
+        while due := [at for entry in self._entries.values() if (at := entry.due_at) is not None and at < until]:
             if not await self.report_next(handler):
-                await asyncio.sleep(max(0.0, entry.due_at - self._clock()))
+                await asyncio.sleep(max(0.0, min(due) - self._clock()))
 
     async def report_next(self, handler: JobHandler) -> bool:
         now = self._clock()

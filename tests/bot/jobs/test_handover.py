@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from bot.domain.commands import Continue, Retry, ShowStatus, Steering
+from bot.domain.commands import Approve, Continue, Retry, ShowStatus, Steering
 from bot.domain.job import Job, JobState, Origin, Repo
 from bot.git.tree import CarriedChanges
 from bot.github.client import GitHub
@@ -148,6 +148,26 @@ async def test_a_resumed_job_is_found_as_one_of_the_run_that_resumes_it(waits: W
     assert read is not None
     assert (read.state, read.run_id) == (JobState.RUNNING, waits.runs)
     assert (await waits.answered(context))[1] is JobState.QUEUED
+
+
+async def test_an_answer_beside_a_running_job_is_to_be_repeated_and_leaves_the_request(waits: Waits) -> None:
+    hub, world, waits.has_stamps = waits.world.hub, waits.world, True
+    head = hub.branches(world.repo)["main"]
+    run = hub.workflow_run(world.repo, head_sha=head, head_branch="main", conclusion="failure", actor="mona")
+    hub.run_again(run, by="mona")
+    job = replace(waits.job, id="other", delivery_id="other")
+    record = encode_record(JobRecord())
+    stamp = Stamp(job=job, state=JobState.RUNNING, run_id=run.id, run_url="", since=1.0, until=0.0, record=record)
+    other = await world.github.comments.create(world.name, world.thread, f"Working.{stamp.encode(KEY, str)}")
+    waits.keep()
+    context = await waits.context(Approve())
+    ending, state = await waits.answered(context)
+    assert (ending.state, state) == (JobState.REFUSED, JobState.WAITING)
+    assert "Answer when it has ended." in ending.reply
+    assert [comment.body for comment in hub.comments(world.repo, world.issue.number)] == [
+        waits.comment.body,
+        other.body,
+    ]
 
 
 async def test_an_artifact_is_good_for_one_answer(waits: Waits) -> None:

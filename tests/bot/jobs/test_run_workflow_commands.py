@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 
 from bot.domain.job import JobState
-from tests.fakes.agent import reply, wait_for_test
+from tests.fakes.agent import execute, reply, wait_for_test
 from tests.fakes.site import FakeRun
 from tests.seam import COMPLETION, FIX, FIXED_CALC, Seam, open_seam
 from tests.seam_step import on_seam, run_step
@@ -351,3 +351,31 @@ async def test_a_job_that_begins_after_the_run_was_cancelled_does_no_work(tmp_pa
         run = await run_step(stage, "issue_comment", None, 0.05, cancelled, **KEY)
         assert run.ended is JobState.STOPPED
         assert len(stage.providers) == 1
+
+
+async def test_stop_ends_a_job_that_waits_beside_the_running_one(tmp_path: Path) -> None:
+    asks = {"CODEPILOT_NETWORK": "pypi.org", "CODEPILOT_LEVEL": "ask", "CODEPILOT_APPROVALS": "artifact"}
+    async with open_seam(tmp_path, [reply(execute("sh check.sh > log"))], WAITS) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot fix", 1, **asks) is JobState.WAITING
+        async with working(stage):
+            stage.hub.workflow_app.permissions["actions"] = "write"
+            assert await say(stage, "/codepilot stop") is JobState.DONE
+            stopped = [body for body in bodies(stage) if "### ⏹️ Stopped" in body]
+            assert ["Stopped by @mona." in body for body in stopped] == [True, True]
+
+
+@pytest.mark.parametrize("mode", ["always", "on-change", "never"])
+async def test_work_on_a_plan_is_offered_only_where_a_later_run_finds_the_plan(tmp_path: Path, mode: str) -> None:
+    async with open_seam(tmp_path, PLAN) as stage:
+        stage.say(stage.issue().number, "/codepilot plan")
+        run = await run_step(stage, "issue_comment", **KEY, CODEPILOT_COMMENT=mode)
+        assert ("codepilot continue` starts the work on this plan" in run.summary) is (mode == "always")
+
+
+async def test_an_attempt_of_the_same_run_takes_the_job_of_the_last_one_for_ended(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, WAITS, FIX) as stage, working(stage) as (run, _, _):
+        stage.say(1, "/codepilot retry")
+        again = {"GITHUB_RUN_ID": str(run.id), "GITHUB_RUN_ATTEMPT": "2"}
+        assert (await run_step(stage, "issue_comment", **KEY, **again)).ended is JobState.DONE
+        assert COMPLETION in bodies(stage)[-1]

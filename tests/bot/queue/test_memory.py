@@ -107,5 +107,5 @@ async def test_an_ending_is_told_again_after_a_pause_as_long_as_there_is_time(se
     engine, handler = InMemoryEngine(clock=clock), Scripted([JobEnded(state=JobState.FAILED, report_delay=0.0)])
     await engine.accept(a_job())
     await engine.run_job(handler, "j1")
-    await engine.report_end(handler, "j1", until=clock() + seconds)
+    await engine.report_ends(handler, until=clock() + seconds)
     assert handler.report_tries == tries
