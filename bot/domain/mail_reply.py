@@ -13,6 +13,8 @@ from bot.domain.commands import ReplyEvent
 
 LINE_END = re.compile(r"\r\n|\r|\n")
 _QUOTE = re.compile(r" {0,3}>")
+_NESTED_QUOTE = re.compile(r" {0,3}>\s{0,3}>")
+_IS_QUESTION = re.compile(r"[^.!?\n]*\?+")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _MAX_LINE = 300
 """Longer lines are of no mail client."""
@@ -45,12 +47,16 @@ _HEADER = re.compile(
     r"(?P<subject>subject|betreff|objet|asunto|assunto|oggetto|onderwerp|ämne|emne|temat|件名|主题|主題|主旨)"
     r")[*_]{0,3}\s?[:\uff1a]"
 )
-_FOOTER = "Reply to this email directly, "
+_FOOTER = "Reply to this email directly"
+_REASON = "You are receiving this because "
+_FOOTER_LINES = 4
+_SENDER = re.compile(r"(?i)\*\*\*@|(?<![\w.+-])(?:notifications|no-?reply|reply(?:\+\w{1,200})?)@")
+"""Addresses as GitHub masks them in comments that came by mail, and those of its own mails."""
 _RULE = re.compile(r"(?:[_*-]{5,}|—)?")
 
 _SENT = re.compile(
-    r"(?i)(?:sent (?:from|via|with)|get outlook|gesendet (?:von|mit|aus)|von mein|envoyé (?:de|avec|à partir)|"
-    r"(?:télécharger|obtenir|obtener|obter o|ottieni|scarica|outlook voor|pobierz|hämta|hent|下载|获取)\b|"
+    r"(?i)(?:sent (?:from|via|with)|gesendet (?:von|mit|aus)|von mein|envoyé (?:de|avec|à partir)|"
+    r"(?:get|télécharger|obtenir|obtener|obter o|ottieni|scarica|pobierz|hämta|hent|下载|获取)\s?outlook|outlook voor|"
     r"enviado (?:desde|do|de|a partir|via|pelo)|inviato da|ver(?:stuurd|zonden) (?:vanaf|vanuit|met)|"
     r"wysłan[eoy] (?:z|przez)|skickat från|sendt fra|[发發]自|[从從来來]|\S{1,30}\s?から送信)"
 )
@@ -67,15 +73,25 @@ _MAX_QUOTED = 16_000
 def parse_reply(comment_body: str, *, triggers: Sequence[str]) -> ReplyEvent | None:
     """Return the event of a comment that is no command; None if it answers nobody, or addresses another account.
 
-    A text with a trigger is about a command, and is no answer.
+    A text with a trigger is about a command, and a question to the other people; both are no answer.
     """
     lines, old = split_reply(LINE_END.split(comment_body))
     own = [number for number, line in enumerate(lines) if line.strip() and not _QUOTE.match(line)]
     words = "\n".join(lines[number] for number in own).strip().lower()
     if not words or words.startswith(("@", "<!--")) or any(trigger.lower() in words for trigger in triggers):
         return None
-    quoted = "\n".join([*filter(_QUOTE.match, lines), *old])
+    if _IS_QUESTION.fullmatch(words):
+        return None
+    quoted = "\n".join(_find_quoted(lines, old))
     return ReplyEvent(message="\n".join(lines[own[0] :]).strip(), quoted=quoted[:_MAX_QUOTED])
+
+
+def _find_quoted(lines: Sequence[str], old: Sequence[str]) -> list[str]:
+    """Return the lines that the author quotes, without those that the quoted text has quoted itself."""
+    is_plain = not any(map(_QUOTE.match, old[1 : _ATTRIBUTION_LINES + 1]))
+    headers = (number for number in range(len(_HEADER.groupindex), len(old)) if _is_header(old, number))
+    newest = [line for line in old[: next(headers, len(old))] if (_QUOTE.match(line) is None) == is_plain]
+    return [line for line in (*filter(_QUOTE.match, lines), *newest) if not _NESTED_QUOTE.match(line)]
 
 
 def split_reply(lines: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -87,20 +103,22 @@ def split_reply(lines: Sequence[str]) -> tuple[list[str], list[str]]:
     is_code = any(fenced[-_SIGNATURE_LINES:])
     unsigned = [*lines] if is_code else _without_signature([*lines], is_mail=True)
     own = [number for number, line in enumerate(unsigned) if line.strip() and not _QUOTE.match(line)] or [-1]
+    has_footer = any(_is_footer(lines, number) for number in range(len(lines)))
     for number, line in enumerate(lines):
         is_candidate = ":" in line or "\uff1a" in line or "--" in line or line.startswith(_FOOTER)
         if not is_candidate or fenced[number] or len(line) > _MAX_LINE:
             continue
-        is_old = line.startswith(_FOOTER) or _ORIGINAL.fullmatch(line) is not None or _is_header(lines, number)
+        is_separator = _ORIGINAL.fullmatch(line) is not None and _has_sender(lines[number : number + _HEADER_LINES])
+        is_old = is_separator or _is_footer(lines, number) or _is_header(lines, number)
         first = number if is_old else _find_attribution(lines, number)
         if first is None:
             continue
         if not is_old:
             below = next((text for text in lines[number + 1 : number + 4] if text.strip()), "")
-            if not _QUOTE.match(below):
-                is_old = "@" in " ".join(lines[first : number + 1])
-            elif own[-1] <= number:
-                is_old = True
+            is_quoted = _QUOTE.match(below) is not None
+            if not is_quoted or own[-1] <= number:
+                # People also quote what others wrote elsewhere; only GitHub's mails have its sender or its last lines.
+                is_old = _has_sender(lines[first : number + 1]) or (is_quoted and has_footer)
             elif own[0] == first:
                 return _without_signature([*lines[number + 1 :]], is_mail=True), []
         if is_old:
@@ -108,7 +126,10 @@ def split_reply(lines: Sequence[str]) -> tuple[list[str], list[str]]:
             while head and _RULE.fullmatch(head[-1].strip()):
                 head.pop()
             return _without_signature(head, is_mail=True), [*lines[first:]]
-    return [*lines] if is_code else _without_signature([*lines], is_mail=False), []
+    short = _without_signature([*lines], is_mail=False)
+    # Without a sign of a mail, only a line such as an approval has a signature; a longer text may be about one.
+    is_short = len(short) <= 1 and not "".join(short).rstrip().endswith((":", "\uff1a"))
+    return short if is_short and not is_code else [*lines], []
 
 
 def _find_fenced(lines: Sequence[str]) -> list[bool]:
@@ -149,16 +170,25 @@ def _find_attribution(lines: Sequence[str], last: int) -> int | None:
     return None
 
 
+def _is_footer(lines: Sequence[str], start: int) -> bool:
+    """Whether the last lines of GitHub's mails begin at `start`, also quoted."""
+    is_first = lines[start].lstrip("> ").startswith(_FOOTER)
+    return is_first and any(_REASON in line for line in lines[start : start + _FOOTER_LINES])
+
+
+def _has_sender(lines: Sequence[str]) -> bool:
+    return any(_SENDER.search(line[:_MAX_LINE]) for line in lines)
+
+
 def _is_header(lines: Sequence[str], start: int) -> bool:
     """Whether a block of mail headers begins at `start`."""
     first = _HEADER.match(lines[start])
     if first is None or first.lastgroup not in {"sender", "date"}:
         return False
     block = [line[:_MAX_LINE] for line in lines[start : start + _HEADER_LINES]]
-    if not any("@" in line for line in block):
-        return False
-    # A patch that was made for a mailing list names no recipient.
-    return len({match.lastgroup for match in map(_HEADER.match, block) if match is not None}) == len(_HEADER.groupindex)
+    return _has_sender(block) and len(
+        {match.lastgroup for match in map(_HEADER.match, block) if match is not None}
+    ) == len(_HEADER.groupindex)
 
 
 def _without_signature(own: list[str], *, is_mail: bool) -> list[str]:
@@ -176,6 +206,7 @@ def _without_signature(own: list[str], *, is_mail: bool) -> list[str]:
             del own[len(own) - len(tail) + marks[0] :]
         elif tail and (is_mail or len(tail) == 1 or not tail[-2].strip()):
             text = tail[-1][:_MAX_LINE].strip(" *_\u00a0<")
-            if _SENT.match(text) and _DEVICE.search(text):
+            is_sentence = "," in text or text.endswith((".", "!", "?", "\u3002"))
+            if _SENT.match(text) and _DEVICE.search(text) and (is_mail or not is_sentence):
                 own.pop()
     return own

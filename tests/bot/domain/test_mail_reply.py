@@ -162,6 +162,10 @@ REPLIES = {
 }
 
 
+_SIGNED = {"only a signature", "only the phone's line"}
+"""Replies without a sign of the old mail."""
+
+
 def parse(comment: str) -> Command | None:
     parsed = parse_command(comment, triggers=("/codepilot",))
     return parsed.command if parsed else None
@@ -172,7 +176,7 @@ def test_an_approval_is_sent_by_mail(client: str) -> None:
     assert parse(f"/codepilot approve 1a2b3c4d{REPLIES[client]}") == Approve(request_id="1a2b3c4d")
 
 
-@pytest.mark.parametrize("client", REPLIES)
+@pytest.mark.parametrize("client", REPLIES.keys() - _SIGNED)
 def test_the_goal_of_a_mail_is_the_authors_text(client: str) -> None:
     goal = "Return the sum:\n\n- keep the API\n- add a test\n\nThanks,\nAnn"
     assert parse(f"/codepilot fix {goal}{REPLIES[client]}") == Fix(goal=goal)
@@ -212,6 +216,17 @@ PAGE_GOALS = {
     "a list": "Do it:\n\n- one\n- two",
     "a sentence about phones": "The footer says\nSent from my iPhone",
     "a sentence about senders": "Test it:\n\nSent from the queue, it is lost.",
+    "headers of a message": "Parse this:\n\nFrom: a@b.example\nDate: 2 Jan 2024\nTo: c@d.example\nSubject: e\n\nText.",
+    "a patch for a list": "Apply:\n\nFrom: A <a@b.example>\nDate: 2 Jan 2024\nTo: c@d.example\nSubject: [PATCH] e\n\nf",
+    "the end of a patch": "Apply:\n\n---\n a | 1 +\n\n-- \n2.39.2",
+    "what somebody wrote": "Do as Bob says.\n\nOn Jan 2, 2024, at 10:00, Bob wrote:\n\n> add() is wrong",
+    "a line of a log": "It fails:\n\n2024-01-02 10:00:00 user@host.example wrote:\nsegmentation fault",
+    "a separator": "Strip this:\n\n-----Original Message-----\n\nand the rest",
+    "the footer": "Our footer:\n\nReply to this email directly, view it on GitHub\n\nis wrong",
+    "the last line is the bug": "Strip the footer:\n\nSent from my iPhone",
+    "a sentence that begins like a footer": "Do it.\n\nSent from the mobile app, the mail is lost.",
+    "a sentence in Chinese": "修复:\n\n来自手机的请求失败",
+    "a longer text and a signature": "One\n\nTwo\n\n-- \nAnn",
     "a quoted mail within a quote": "See:\n\n> He said:\n> On 1/2/24 10:00, Ann wrote:\n> > a",
 }
 
