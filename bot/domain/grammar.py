@@ -108,7 +108,7 @@ def _match_call(line: str, triggers: Sequence[str]) -> tuple[str, str] | None:
     match = _CALL.fullmatch(line)
     if match is None:
         return None
-    for word in (match["trigger"], match["trigger"].rstrip(",:")):
+    for word in (match["trigger"], match["trigger"].rstrip(",:!")):
         # Some non-ASCII letters, such as the Kelvin sign, become ASCII in lower case; they do not match.
         matching = (text for text in triggers if word == text or (word.isascii() and word.lower() == text.lower()))
         if (trigger := next(matching, None)) is not None:
@@ -129,8 +129,9 @@ def _parse_verb(line: str, below: list[str]) -> Command:
     first = _FIRST_WORD.fullmatch(line)
     if first is None or first["word"] == "--help":
         return Help()
-    own_text = _without_quotes(text)
-    if meaning := find_meaning(own_text):
+    own_text, verb = _without_quotes(text), _find_verb(first["word"])
+    meaning = None if verb is not None and verb.group == "work" else find_meaning(own_text)
+    if meaning is not None:
         return _answer_in_words(meaning, own_text)
     words, (word, rest) = split_words(text), first.group("word", "rest")
     if word.rstrip(PUNCTUATION).lower() in POLITE and len(words) == 1 and _find_verb(words[0]):

@@ -4,42 +4,52 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from itertools import product
 from typing import Literal
 
 Meaning = Literal["stop", "yes", "no", "unclear", "thanks"]
-"""`unclear` is for words of several meanings and for a pause, `thanks` for politeness alone."""
+"""`unclear` is for words of several meanings and for a pause, `thanks` for politeness and praise alone."""
 
-_STOPS = "stop|cancel|abort|halt|quit|kill|end|terminate|interrupt"
-_THINGS = "|it|that|this|all|everything|now|here|immediately|the job|this job|the run|this run|the work|working"
-_OTHER_STOPS = "ok stop|okay stop|no stop|cancelled|canceled|aborted|enough|stop_sign|octagonal_sign|🛑|✋|⛔"
+_STOPS = (
+    "stop|cancel|abort|halt|quit|kill|end|terminate|interrupt|exit|cease|abandon|stopped|cancelled|canceled|aborted|"
+    "ok stop|okay stop|no stop|enough|drop it|ctrl-c|ctrl+c|^c|stop_sign|octagonal_sign|🛑|✋|⛔|"
+    "stopp|abbrechen|aufhören|arrête|arrêter|arrêtez|annuler|detener|detente|cancelar|parar|ferma|fermati|annulla|"
+    "annuleren|avbryt|anuluj|стоп|отмена|停止|取消|中止|やめて|중지|취소"
+)
 _YES = (
-    "yes|y|yep|yeah|yup|sure|ok|okay|okey|alright|all right|fine|good|great|perfect|excellent|lgtm|sgtm|looks good|"
+    "yes|y|yep|yeah|yup|sure|ok|okay|okey|alright|all right|fine|lgtm|sgtm|looks good|"
     "looks good to me|sounds good|approve|approve it|approve this|approve that|approved|accept|accept it|accepted|"
     "agree|agreed|i agree|confirm|confirmed|affirmative|correct|right|exactly|absolutely|certainly|definitely|"
     "of course|go|go ahead|go for it|go on|do it|do it now|yes do|do that|do so|proceed|carry on|ship it|+1|thumbsup|"
-    "ok_hand|white_check_mark|heavy_check_mark|👍|👌|✅|✔|☑|🆗|💯"
+    "ok_hand|white_check_mark|heavy_check_mark|👍|👌|✅|✔|☑|🆗"
 )
 _NO = (
     "no|n|nope|nah|no way|not now|never|never mind|nevermind|forget it|forget about it|forget that|leave it|"
     "don't|dont|do not|don't do it|dont do it|do not do it|don't do that|do not do that|do nothing|deny|deny it|"
     "deny this|deny that|denied|reject|reject it|rejected|decline|declined|refuse|refused|veto|disagree|disapprove|"
-    "not approved|not ok|not okay|negative|-1|thumbsdown|👎|❌|✖|🚫|🙅"
+    "no need|not needed|no longer needed|not approved|not ok|not okay|negative|"
+    "nein|non|não|nee|nej|nie|нет|否|不|いいえ|아니요|-1|thumbsdown|👎|❌|✖|🚫|🙅"
 )
 _UNCLEAR = (
     "wait|wait a moment|wait a minute|hold on|hang on|hold it|hold|pause|not yet|not so fast|maybe|perhaps|later|"
     "no problem|no worries"
 )
+_THANKS = "good|great|perfect|excellent|💯|ja|oui|si|sí|sì|sim|tak|да|是|好|はい|네"
+"""Praise, and yes in other languages: `tak` is yes in one and thanks in another, and an approval must be certain."""
 SHORT_WORDS: Mapping[str, Meaning] = {
-    **dict.fromkeys(
-        (f"{stop} {thing}".strip() for stop, thing in product(_STOPS.split("|"), _THINGS.split("|"))), "stop"
-    ),
-    **dict.fromkeys(_OTHER_STOPS.split("|"), "stop"),
+    **dict.fromkeys(_STOPS.split("|"), "stop"),
     **dict.fromkeys(_YES.split("|"), "yes"),
     **dict.fromkeys(_NO.split("|"), "no"),
     **dict.fromkeys(_UNCLEAR.split("|"), "unclear"),
+    **dict.fromkeys(_THANKS.split("|"), "thanks"),
 }
 """Words and phrases, and their meanings."""
+_FILLER_WORDS = (
+    "a|again|all|already|and|asap|at|be|can|could|current|everything|here|i|immediately|it|job|jobs|let's|may|must|my|"
+    "need|now|of|on|once|our|right away|right now|run|running|runs|said|should|so|task|tasks|that|that's|the|then|this|"
+    "to|want|we|will|work|working|would|your"
+)
+_FILLERS = frozenset(_FILLER_WORDS.split("|"))
+"""Words around one for stop that leave its meaning, as in `can you cancel my job now`."""
 POLITE = frozenset(
     {"please", "pls", "plz", "thanks", "thank", "thx", "ty", "you", "kindly", "just", "hey", "hi", "hello"}
 )
@@ -47,7 +57,7 @@ POLITE = frozenset(
 PUNCTUATION = ",.:;!"
 """Punctuation after a word that does not change its meaning, as a question mark does."""
 
-_SYMBOLS = frozenset(text for text in SHORT_WORDS if not text.isascii())
+_SYMBOLS = frozenset(text for text in SHORT_WORDS if not text.isascii() and not text.isalpha())
 _MAX_CHARS, _MAX_PHRASE_WORDS = 200, 4
 _CLAUSE_END = re.compile(r"[,.;!](?=\s|$)|\s[-\u2013\u2014]\s|\n")
 _PROHIBITION = re.compile(r"(?:please\s+)?(?:don['\u2019]?t|do\s+not)\s", re.IGNORECASE)
@@ -57,14 +67,20 @@ def find_meaning(text: str) -> Meaning | None:
     """Return the meaning of a text that has only words for stop, yes and no, and politeness."""
     if len(text) > _MAX_CHARS or not text.strip():
         return None
-    words, meanings = split_words(text), set[Meaning]()
+    words, meanings, has_fillers = split_words(text), set[Meaning](), False
     while words:
         phrases = (" ".join(words[:count]) for count in range(_MAX_PHRASE_WORDS, 0, -1))
-        phrase = next((phrase for phrase in phrases if phrase in SHORT_WORDS), None)
+        phrase = next((phrase for phrase in phrases if phrase in SHORT_WORDS or phrase in _FILLERS), None)
         if phrase is None:
             return None
-        meanings.add(SHORT_WORDS[phrase])
+        if phrase in SHORT_WORDS:
+            meanings.add(SHORT_WORDS[phrase])
+        else:
+            has_fillers = True
         del words[: phrase.count(" ") + 1]
+    if has_fillers and "stop" not in meanings:
+        return None
+    meanings.discard("thanks")
     if not meanings:
         return "thanks"
     return meanings.pop() if len(meanings) == 1 and "?" not in text else "unclear"
@@ -81,9 +97,15 @@ def find_opening(text: str) -> Meaning | None:
 def split_words(text: str) -> list[str]:
     """Split the first characters of a text into words in lower case, without politeness and decoration."""
     characters = (
-        f" {char} " if char in _SYMBOLS else char.lower() if char.isascii() else char if char.isalnum() else " "
+        f" {char} " if char in _SYMBOLS else _lower(char) if char.isascii() or char.isalnum() else " "
         for char in text[:_MAX_CHARS].replace("\u2019", "'")
     )
     words = (word.strip(f"?()*_\"'{PUNCTUATION}") for word in "".join(characters).split())
     meaningful = (word for word in words if word in _SYMBOLS or word == "--" or any(map(str.isalnum, word)))
     return [word for word in meaningful if word not in POLITE]
+
+
+def _lower(char: str) -> str:
+    """Return a letter in lower case, except one that would become ASCII by that, such as the Kelvin sign."""
+    lower = char.lower()
+    return char if lower.isascii() and not char.isascii() else lower

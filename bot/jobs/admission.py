@@ -177,7 +177,8 @@ async def _read_newest(context: JobContext, reader: PhaseReader) -> Job | None:
 
 
 def _with_text(job: Job, text: str) -> Job | None:
-    parsed = parse_command(text, triggers=(job.trigger,))
+    # Also the trigger of a second command, or an unchanged text has another goal.
+    parsed = parse_command(text, triggers=(job.trigger, *job.left_out.split()[:1]))
     if parsed is None or not isinstance(parsed.command, Work | BareCommand | Undo):
         return None
     return replace(job, command=parsed.command, left_out=parsed.left_out)

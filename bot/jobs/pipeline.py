@@ -34,6 +34,7 @@ from bot.domain.commands import (
     StartRecipe,
     Steering,
     Talk,
+    Unclear,
     Undo,
     Work,
 )
@@ -75,7 +76,7 @@ from bot.jobs.repo_settings import default_settings, fetch_repo_settings, load_o
 from bot.jobs.results import resolve_undo_target, revert_commit
 from bot.jobs.setup import RepoSettings
 from bot.jobs.status import close_notices, notice_text, notify, status_view
-from bot.jobs.steering import answer_question, answer_to, is_answer
+from bot.jobs.steering import answer_question, answer_to, ask_about, is_answer
 from bot.permissions.levels import Grant, Refusal
 from bot.permissions.permissions import NO_WRITE_ACCESS, resolve_command
 from bot.permissions.repo_config import RepoConfig, RepoConfigError
@@ -332,11 +333,15 @@ async def run_job(context: JobContext) -> JobOutcome:
 async def _dispatch(
     context: JobContext, command: Work | BareCommand | Undo | StartRecipe | Steering | Talk, snapshot: ThreadSnapshot
 ) -> JobOutcome:
-    if isinstance(command, StartRecipe | Steering | Talk):
-        return await _run_at_once(context, command, snapshot)
     if isinstance(command, BareCommand) and context.job.trigger.startswith("@") and await is_answer(context):
         outcome = await handle_steering(context, Continue(message=command.goal), snapshot)
         return replace(outcome, reply=outcome.reply or "The run that asked goes on with your answer.", is_silent=False)
+    if isinstance(command, BareCommand | Unclear) and await resume_base(context) is None:
+        doubt = await ask_about(context, command)
+        if doubt is not None:
+            return await context.refuse(doubt)
+    if isinstance(command, StartRecipe | Steering | Talk):
+        return await _run_at_once(context, command, snapshot)
     target = await resolve_undo_target(context, snapshot) if isinstance(command, Undo) else snapshot
     return await context.refuse(target) if isinstance(target, Refusal) else await _start(context, target)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
@@ -29,7 +30,7 @@ from bot.domain.commands import (
 )
 from bot.domain.grammar import Place, find_missing_input, render_help
 from bot.domain.job import LIVE_STATES, Job, JobState
-from bot.domain.short_words import find_meaning
+from bot.domain.short_words import find_meaning, find_opening, split_words
 from bot.events.delivery import job_id
 from bot.jobs import reports, waiting
 from bot.jobs.access import ThreadSnapshot, check_access
@@ -179,8 +180,9 @@ async def answer_question(context: JobContext, reply: ReplyEvent) -> JobOutcome:
     elif (await check_access(context.github, job, bounds=context.services.bounds)).may_command:
         # A hostile text takes a second, in which other jobs must go on.
         message = await asyncio.to_thread(clean, reply.message, limit=_MESSAGE_CHARS)
-        if find_meaning(message) == "stop":
-            lines = "\n\n".join(fence(f"{job.trigger} {verb}") for verb in ("stop", f"continue {message}"))
+        is_unclear = find_meaning(message) in {"stop", "unclear"} or find_opening(message) == "stop"
+        if is_unclear or not split_words(message):
+            lines = _fence(job.trigger, ("stop", f"continue {message}"))
             reason = f"Your comment may be the answer, or be about the run. Write the line that you mean:\n\n{lines}"
             return await context.refuse(Refusal(reason=reason, cause="unclear-reply"))
         try:
@@ -198,6 +200,21 @@ async def is_answer(context: JobContext) -> bool:
     if (await context.record.read()).answering is not None:
         return True
     return await waiting.find_question(context.queue, context.job, arrived=context.state.started_at) is not None
+
+
+async def ask_about(context: JobContext, command: BareCommand | Unclear) -> Refusal | None:
+    """Return the question about a text without a verb that may answer a request of the thread; None if none waits."""
+    job, text = context.job, command.goal if isinstance(command, BareCommand) else command.words
+    jobs, verbs = await context.queue.jobs_in_thread(job.repo.id, job.thread.key), ["stop"]
+    shown, text = await _shown_requests(context, jobs), text if len(text) < _WORDS_CHARS else "<your answer>"
+    for request in (request for _, request in await _open_requests(context, jobs) if request.request_id in shown):
+        answers = [f"approve {request.request_id}", f"deny {request.request_id}"]
+        verbs += [f"continue {text}"] if request.kind == "question" else answers
+    if len(verbs) == 1:
+        return None
+    work = f"For work, write {code(f'{job.trigger} fix')} and what to do."
+    reason = f"A run waits for an answer here. Write the line that you mean:\n\n{_fence(job.trigger, verbs)}\n\n{work}"
+    return Refusal(reason=reason, cause="unclear-work")
 
 
 async def keep_plan(context: JobContext, plan: str) -> str:
@@ -323,10 +340,7 @@ async def _select(
             trigger, reason = context.job.trigger, "No request is waiting here."
             if any(entry.state in LIVE_STATES for entry in jobs):
                 verbs = ("stop", f"continue {word or '<message>'}")[: 1 + context.services.is_long_running]
-                lines = "\n\n".join(fence(f"{trigger} {verb}") for verb in verbs)
-                reason = (
-                    f"No request is waiting here. To steer the job that is under way, write one of these:\n\n{lines}"
-                )
+                reason += f" To steer the job that is under way, write one of these:\n\n{_fence(trigger, verbs)}"
             elif word:
                 reason = f"{reason} If {code(word)} is work, write {code(f'{trigger} fix')} and what to do."
             raise _NoMatchError("no-such-request", reason)
@@ -359,8 +373,12 @@ async def _shown_requests(context: JobContext, jobs: tuple[StoredJob, ...]) -> d
 
 def _answer_lines(context: JobContext, requests: list[Request], verb: str) -> str:
     subject = "This waits" if len(requests) == 1 else "These wait"
-    lines = "\n\n".join(fence(f"{context.job.trigger} {verb} {request.request_id}") for request in requests)
+    lines = _fence(context.job.trigger, (f"{verb} {request.request_id}" for request in requests))
     return f"{subject}; review what would happen, then answer:\n\n{lines}"
+
+
+def _fence(trigger: str, verbs: Iterable[str]) -> str:
+    return "\n\n".join(fence(f"{trigger} {verb}") for verb in verbs)
 
 
 async def _open_requests(context: JobContext, jobs: tuple[StoredJob, ...]) -> list[tuple[Job, Request]]:
@@ -479,8 +497,9 @@ def answer_to(command: Talk, *, trigger: str, place: Place = "app", recipes: str
     more = f"{code(f'{trigger} help')} lists all commands."
     match command:
         case Unclear(words=words):
-            verbs = (verb for verb in ("approve", "deny", "stop") if not find_missing_input(verb, place))
-            lines = "\n\n".join(fence(f"{trigger} {verb}") for verb in verbs)
+            lines = _fence(
+                trigger, (verb for verb in ("approve", "deny", "stop") if not find_missing_input(verb, place))
+            )
             text = f"It is not clear what {code(one_line(words, _WORDS_CHARS))} means. Write the line that you mean:"
             return f"{text}\n\n{lines}\n\nFor work, write {code(f'{trigger} fix')} and what to do. {more}"
         case UnknownVerb(word=word, nearest=nearest):

@@ -15,13 +15,14 @@ from bot.domain.commands import (
     Fix,
     Options,
     Review,
+    StartRecipe,
     Stop,
     Unclear,
 )
 from bot.domain.grammar import VERBS, parse_command
 from bot.domain.short_words import SHORT_WORDS, find_meaning
 
-_COMMANDS = {"stop": Stop, "yes": Approve, "no": Deny, "unclear": Unclear}
+_COMMANDS = {"stop": Stop, "yes": Approve, "no": Deny, "unclear": Unclear, "thanks": Unclear}
 _VERBS = {verb.name for verb in VERBS}
 
 
@@ -54,6 +55,17 @@ def test_each_word_of_the_table_means_the_same_however_it_is_written(words: str)
         ("kill it", Stop(word="kill it")),
         ("cancel, wrong branch", Stop(word="cancel, wrong branch")),
         ("abort - I made a mistake", Stop(word="abort - I made a mistake")),
+        ("can you stop", Stop(word="can you stop")),
+        ("please cancel my job now", Stop(word="please cancel my job now")),
+        ("ok stop it", Stop(word="ok stop it")),
+        ("you can abort the current run", Stop(word="you can abort the current run")),
+        ("stop right now", Stop()),
+        ("Ctrl+C", Stop(word="Ctrl+C")),
+        ("Стоп!", Stop(word="Стоп!")),
+        ("停止\u3002", Stop(word="停止\u3002")),
+        ("Great, go ahead", Approve(word="Great, go ahead")),
+        ("Nein!", Deny(word="Nein!")),
+        ("run stop", StartRecipe(name="stop")),
         ("halt\nit does the wrong thing", Stop(word="halt it does the wrong thing")),
         ("yes", Approve(word="yes")),
         ("Yes, go ahead! 👍", Approve(word="Yes, go ahead! 👍")),
@@ -90,6 +102,12 @@ def test_a_short_word_is_the_command_that_it_means(words: str, command: Command)
         "ok, cancel",
         "👍 👎",
         "thanks!",
+        "great, thanks!",
+        "Perfect.",
+        "could you stop?",
+        "you can stop, no",
+        "ja",
+        "fix can you stop",
         "🙏",
         "...",
         "fix stop",
@@ -106,6 +124,9 @@ def test_words_that_may_mean_the_opposite_begin_no_work(words: str) -> None:
     "words",
     [
         "cancel button is broken",
+        "the run must be fast",
+        "the job should stop after a minute",
+        "this is fine, now the tests",
         "cancel: the button is broken",
         "abort the upload when the disk is full",
         "halting is not detected",
@@ -113,6 +134,7 @@ def test_words_that_may_mean_the_opposite_begin_no_work(words: str) -> None:
         "yes/no prompts hang",
         "ok status is wrong",
         "ok, now fix the parser",
+        "Perfect. Now add tests",
         "great work, now the tests",
         "never show the spinner twice",
         "quit leaves a file behind",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -137,7 +138,9 @@ async def test_nothing_begins_while_github_does_not_say_who_edited(tmp_path: Pat
         assert len(stage.providers) == 2
 
 
-async def test_a_command_that_was_not_edited_costs_no_request(tmp_path: Path) -> None:
+@pytest.mark.parametrize("body", ["/codepilot fix", "/codepilot fix the sum\n\n@codepilot, review the tests"])
+async def test_a_command_that_was_not_edited_costs_no_request(tmp_path: Path, body: str) -> None:
     async with open_seam(tmp_path, FIX) as stage:
-        await stage.ask(stage.issue().number, "/codepilot fix")
+        stage.profile = replace(stage.profile, triggers=("/codepilot", "@codepilot"))
+        await stage.ask(stage.issue().number, body)
         assert "comments.read_edit" not in stage.calls

@@ -16,6 +16,23 @@ from tests.seam import ASKING, COMPLETION, FIXED_CALC, Pause, Seam, open_seam
 QUESTION = "Should `add()` take floats, too?"
 
 
+NESTED_MAIL = f"""Me, too.
+
+From: mona ***@***.***>
+Sent: 2 Jan
+To: mona/calc
+Subject: Re: a
+
+Floats.
+
+From: codepilot[bot] ***@***.***>
+Sent: 2 Jan
+To: mona/calc
+Subject: Re: a
+
+{QUESTION}"""
+
+
 def asks(*answer: str) -> Script:
     """Return a run that asks, and fixes the bug when it has read these words."""
     return [reply(ask_user(QUESTION)), reply(write("calc.py", FIXED_CALC), completion=COMPLETION, expect=answer)]
@@ -83,6 +100,10 @@ async def test_another_maintainer_answers_by_quoting_the_question(tmp_path: Path
         ("mona", "Shall I write /codepilot continue yes?"),
         ("mona", "> Should `add()` take floats, too?"),
         ("mona", "<!-- yes -->"),
+        ("mona", "Rita, what do you think?"),
+        ("rita", f"I am not sure.\n\n> I'd say floats, too.\n>\n> > {QUESTION}"),
+        ("rita", f"Me, too.\n\nOn 1/2/24 10:00, mona ***@***.***> wrote:\n\n> Floats.\n>\n>> {QUESTION}"),
+        ("rita", NESTED_MAIL),
     ],
 )
 async def test_a_discussion_below_the_question_is_no_answer(tmp_path: Path, author: str, text: str) -> None:
@@ -200,6 +221,16 @@ async def test_a_mention_of_the_bot_answers_while_its_question_waits(tmp_path: P
         assert "+1" in stage.reactions(answer)
 
 
+async def test_a_command_without_a_verb_while_a_question_waits_begins_no_work(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, asks()) as stage:
+        issue = stage.issue()
+        _, pause = await stage.paused_fix(issue.number)
+        end = await stage.ask(issue.number, "/codepilot Floats only")
+        assert await stage.refusal(end) == "unclear-work"
+        assert "```\n/codepilot continue Floats only\n```" in end.status
+        assert await stage.still_waits(pause)
+
+
 async def test_a_mention_that_answered_is_no_work_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,15 +248,25 @@ async def test_a_mention_that_answered_is_no_work_after_a_restart(
         assert len(stage.providers) == 1
 
 
-async def test_a_plain_word_that_means_stop_is_asked_about(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["ja", "👍", "Great"])
+async def test_a_short_word_is_an_answer(tmp_path: Path, text: str) -> None:
+    async with open_seam(tmp_path, asks(text)) as stage:
+        issue = stage.issue()
+        _, pause = await stage.paused_fix(issue.number)
+        stage.say(issue.number, text)
+        assert await answered_with(stage, pause) == text
+
+
+@pytest.mark.parametrize("text", ["Cancel it, please.", "Stop, wrong branch.", "hold on", "Thanks!"])
+async def test_a_plain_word_that_may_not_be_the_answer_is_asked_about(tmp_path: Path, text: str) -> None:
     async with open_seam(tmp_path, asks()) as stage:
         issue = stage.issue()
         _, pause = await stage.paused_fix(issue.number)
-        stage.say(issue.number, "Cancel it, please.")
+        stage.say(issue.number, text)
         assert await stage.still_waits(pause)
         told = stage.bot_comments(issue.number)[-1]
         assert "```\n/codepilot stop\n```" in told
-        assert "```\n/codepilot continue Cancel it, please.\n```" in told
+        assert f"```\n/codepilot continue {text}\n```" in told
 
 
 async def test_the_first_answer_counts(tmp_path: Path) -> None:

@@ -107,6 +107,21 @@ async def test_a_yes_without_the_trigger_on_the_first_line_approves_nothing(tmp_
         assert await stage.still_waits(pause)
 
 
+@pytest.mark.parametrize("words", ["yes, but only the first", "not fine", "ja", "hold on"])
+async def test_a_text_without_a_verb_while_a_request_waits_approves_nothing_and_begins_no_work(
+    tmp_path: Path, words: str
+) -> None:
+    async with open_seam(tmp_path, NEEDS_APPROVAL, operator=ASKING) as stage:
+        number = stage.issue().number
+        _, pause = await stage.paused_fix(number)
+        end = await stage.ask(number, f"/codepilot {words}")
+        assert await stage.refusal(end) == "unclear-work"
+        for verb in (f"approve {pause.request_id}", f"deny {pause.request_id}", "stop"):
+            assert f"\n/codepilot {verb}\n" in end.status
+        assert len(stage.providers) == 1
+        assert await stage.still_waits(pause)
+
+
 async def test_a_strangers_yes_approves_nothing_and_is_not_answered(tmp_path: Path) -> None:
     async with open_seam(tmp_path, NEEDS_APPROVAL, operator=ASKING) as stage:
         stage.hub.add_user("stranger")
