@@ -77,7 +77,11 @@ class Gate:
         self._state.emit(PermissionAsked(pending=pending))
         kind = EventType.PERMISSION_REQUEST
         handlers = self._hooks.handlers(kind) if pending.preview else self._hooks.argument_handlers()
-        answers = await self._ask(kind, handlers, tool=tool, description=description, preview=preview, pending=pending)
+        answers, failed = await self._ask(
+            kind, handlers, tool=tool, description=description, preview=preview, pending=pending
+        )
+        if failed and all(answer is True for answer in answers):
+            answers = []  # the failed handler might have denied
         if not answers and not preview:
             raise ToolError(
                 f"{tool} was not made: it is too long to approve. People approve only what they were shown whole. "
@@ -98,7 +102,7 @@ class Gate:
             kind = EventType.ASK_USER
             pending = _create_request("question", "ask_user", {"question": question}, text, text[:_QUESTION_CHARS])
             self._state.emit(QuestionAsked(pending=pending))
-            answers = await self._ask(kind, self._hooks.handlers(kind), question=text, pending=pending)
+            answers, _ = await self._ask(kind, self._hooks.handlers(kind), question=text, pending=pending)
             if texts := [item for item in answers if not isinstance(item, NoAnswer)]:
                 return str(texts[-1])
             if declined := [item for item in answers if isinstance(item, NoAnswer)]:
@@ -116,7 +120,8 @@ class Gate:
     async def find_objection(self, completion: str) -> str:
         """Return the handlers' objection to a completion; empty for none."""
         kind = EventType.COMPLETION
-        return "\n".join(map(str, await self._ask(kind, self._hooks.handlers(kind), completion=completion)))
+        objections, _ = await self._ask(kind, self._hooks.handlers(kind), completion=completion)
+        return "\n".join(map(str, objections))
 
     def discard_answer(self) -> None:
         """Discard the answer after its call: no other call may use it."""
@@ -131,9 +136,11 @@ class Gate:
         self.waiting = pending
         raise Suspend
 
-    async def _ask(self, kind: EventType, handlers: Iterable[Handler], **arguments: object) -> list[object]:
-        """Collect the handlers' answers other than None. Sync ones run in threads."""
-        answers: list[object] = []
+    async def _ask(
+        self, kind: EventType, handlers: Iterable[Handler], **arguments: object
+    ) -> tuple[list[object], bool]:
+        """Collect answers other than None, and whether a handler failed. Sync ones run in threads."""
+        answers, failed = list[object](), False
         with self._state.clock.pause():
             for handler in handlers:
                 try:
@@ -148,9 +155,10 @@ class Gate:
                     if is_cancelled(error):
                         raise
                     self._hooks.report_failure(handler, kind, error)
+                    failed = True
                 else:
                     answers += [] if answer is None else [answer]
-        return answers
+        return answers, failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

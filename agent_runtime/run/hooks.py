@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 _ANSWERED_TYPES = frozenset({EventType.ASK_USER, EventType.PERMISSION_REQUEST})
 _ASYNC_TYPES = _ANSWERED_TYPES | {EventType.COMPLETION}
+# Types whose decorators add handlers, as in CodePilot 0.9.1.
+_ADDING_TYPES = {EventType.ASK_USER, EventType.USER_MESSAGE_QUEUED, EventType.USER_MESSAGE_INJECTED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +57,15 @@ class HookSystem:
         self._listeners.append(listener)
 
     def register(
-        self, event_type: EventType | str, handler: Handler, *, default: bool = False, by_arguments: bool = False
+        self,
+        event_type: EventType | str,
+        handler: Handler,
+        *,
+        default: bool = False,
+        by_arguments: bool = False,
+        replace: bool = False,
     ) -> None:
-        """Register a handler for an event type.
+        """Add a handler for an event type, or `replace` all with it.
 
         `default` handlers are replaced by any other. A permission handler that decides `by_arguments` needs no preview.
 
@@ -68,9 +76,19 @@ class HookSystem:
         if inspect.iscoroutinefunction(handler) and kind not in _ASYNC_TYPES:
             text = "only those of questions, permissions and completions can"
             raise ValueError(f"a handler of {kind} cannot be async; {text}")
+        if replace:
+            self.clear(kind)
         (self._defaults if default else self._handlers).setdefault(kind, []).append(handler)
         if by_arguments:
             self._by_arguments.append(handler)
+
+    def clear(self, event_type: EventType | str) -> None:
+        """Remove an event type's handlers and its printing default."""
+        kind = EventType(event_type)
+        removed = self._handlers.pop(kind, [])
+        self._by_arguments = [handler for handler in self._by_arguments if handler not in removed]
+        if kind not in _ANSWERED_TYPES:  # a terminal is still asked
+            self._defaults.pop(kind, None)
 
     def handlers(self, event_type: EventType) -> tuple[Handler, ...]:
         """Return the registered handlers of an event type, or the defaults."""
@@ -85,20 +103,22 @@ class HookSystem:
         return tuple(h for h in self.handlers(EventType.PERMISSION_REQUEST) if h in self._by_arguments)
 
     def emit(self, event_type: EventType | str, **arguments: object) -> object:
-        """Call the handlers of an event type; return the last answer that is not None.
+        """Call the handlers of an event type; return the last answer, or whether all permit.
 
         Raises:
             ValueError: unknown event type.
         """
-        kind, answer = EventType(event_type), None
+        kind, answers = EventType(event_type), list[object]()
         for handler in self.handlers(kind):
             try:
                 result = handler(**arguments)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a handler's error must not end the run
                 self.report_failure(handler, kind, error)
-            else:
-                answer = answer if result is None else result
-        return answer
+                result = False if kind is EventType.PERMISSION_REQUEST else None
+            answers += [] if result is None else [result]
+        if kind is EventType.PERMISSION_REQUEST and answers:
+            return all(answer is True for answer in answers)
+        return answers[-1] if answers else None
 
     def notify(self, event: Event) -> None:
         """Notify listeners in order of registration."""
@@ -130,17 +150,24 @@ class HasHooks(Protocol):
         """Its hooks."""
 
 
-def _decorator(kind: EventType) -> Callable[[HasHooks], Callable[[H], H]]:
-    def on(runtime: HasHooks) -> Callable[[H], H]:
+class _Decorator(Protocol):
+    def __call__(self, runtime: HasHooks, *, add: bool = ...) -> Callable[[H], H]: ...
+
+
+def _decorator(kind: EventType) -> _Decorator:
+    adds = kind in _ADDING_TYPES
+
+    def on(runtime: HasHooks, *, add: bool = adds) -> Callable[[H], H]:
         def register(handler: H) -> H:
-            runtime.hooks.register(kind, handler)
+            runtime.hooks.register(kind, handler, replace=not add)
             return handler
 
         return register
 
     on.__name__ = on.__qualname__ = f"on_{kind}"
     on.__doc__ = (
-        f"Register the function below for `EventType.{kind.name}` of a runtime, instead of the default handler."
+        f"Register the function below for `EventType.{kind.name}` of a runtime, "
+        f"{'beside' if adds else 'instead of'} earlier handlers{'' if adds else ' unless `add` is set'}."
     )
     return on
 

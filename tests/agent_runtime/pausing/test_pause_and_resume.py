@@ -326,7 +326,7 @@ async def test_a_handler_that_answers_keeps_the_run_going(start: Callable[..., A
         ([False, True], Status.FINISHED, 0),
         ([None, None], Status.PAUSED, 0),
         ([RuntimeError("broken")], Status.PAUSED, 0),
-        ([True, RuntimeError("broken")], Status.FINISHED, 1),
+        ([True, RuntimeError("broken")], Status.PAUSED, 0),
         (["yes"], Status.FINISHED, 0),
     ],
 )
@@ -341,7 +341,7 @@ async def test_any_denial_denies_and_only_a_plain_true_approves(
                     raise _answer
                 return _answer
 
-            on_permission_request(runtime)(handler)
+            on_permission_request(runtime, add=True)(handler)
         outcome = await runtime.run("Count")
     assert outcome.status is status
     assert runs(place) == made

@@ -17,6 +17,7 @@ from agent_runtime import (
     AsyncRuntime,
     Chunk,
     EventType,
+    HookSystem,
     Policy,
     ReplyStart,
     Request,
@@ -63,7 +64,7 @@ async def test_each_event_comes_with_its_arguments_and_in_order(start: Start) ->
     )
     seen = watch(runtime)
     on_ask_user(runtime)(lambda **_: "Green")
-    on_permission_request(runtime)(lambda **_: True)
+    on_permission_request(runtime, add=True)(lambda **_: True)
     runtime.send_message("Be quick")
     outcome = await runtime.run("Do everything")
     await runtime.reset()
@@ -165,25 +166,65 @@ def test_every_kind_has_its_decorator_and_the_handler_stays_what_it_was(start_sy
         assert decorate.__doc__
 
 
-def test_the_first_handler_of_ones_own_takes_the_defaults_place_and_further_ones_are_added(
+def test_a_decorator_replaces_the_default_and_earlier_handlers_unless_it_adds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls: list[str] = []
     with Runtime(write_agent_file(tmp_path, reply('execute("main", "echo hi")', say="Looking.", done="Done."))) as r:
-
-        @on_tool_call(r)
-        def first(tool: str, **_: object) -> None:
-            calls.append(f"first {tool}")
+        on_tool_call(r)(lambda **_: calls.append("replaced"))
 
         @on_tool_call(r)
         def second(tool: str, **_: object) -> None:
             calls.append(f"second {tool}")
 
+        @on_tool_call(r, add=True)
+        def third(tool: str, **_: object) -> None:
+            calls.append(f"third {tool}")
+
         r.run("Greet")
-    assert calls == ["first execute", "second execute"]
+    assert calls == ["second execute", "third execute"]
     out = capsys.readouterr().out
     assert "Running" not in out
     assert "Looking." in out
+
+
+def test_the_same_decorators_add_as_in_the_original(start_sync: Callable[..., Any]) -> None:
+    runtime, _ = start_sync(reply(done="."))
+    added: set[str] = set()
+    for kind in EventType:
+        decorate = getattr(agent_runtime, f"on_{kind}")
+        first = decorate(runtime)(lambda **_: None)
+        decorate(runtime)(lambda **_: None)
+        added |= {kind} if first in runtime.hooks.handlers(kind) else set()
+    assert added == {"ask_user", "user_message_queued", "user_message_injected"}
+
+
+def test_clear_removes_handlers_and_the_printing_default_and_a_terminal_is_still_asked() -> None:
+    hooks = HookSystem()
+    for kind in (EventType.STREAM, EventType.PERMISSION_REQUEST):
+        hooks.register(kind, print, default=True)
+        hooks.register(kind, len, by_arguments=True)
+    hooks.clear(EventType.STREAM)
+    hooks.clear("permission_request")
+    assert hooks.handlers(EventType.STREAM) == hooks.argument_handlers() == ()
+    assert hooks.handlers(EventType.PERMISSION_REQUEST) == (print,)
+    hooks.register("permission_request", len)
+    assert hooks.argument_handlers() == (), "it needs a preview again"
+    with pytest.raises(ValueError, match="streams"):
+        hooks.clear("streams")
+
+
+@pytest.mark.parametrize(
+    ("answers", "combined"),
+    [([], None), ([None], None), ([True, None], True), ([False, True], False), (["no", True], False), ([1], False)],
+)
+def test_a_permission_request_by_hand_gets_the_strictest_answer(answers: list[object], combined: object) -> None:
+    hooks = HookSystem()
+    for answer in answers:
+        hooks.register("permission_request", lambda _answer=answer, **_: _answer)
+    assert hooks.emit("permission_request", tool="deploy", description="Deploy") is combined
+    hooks.register("permission_request", lambda: True)
+    assert hooks.emit("permission_request", tool="deploy", description="Deploy") is False, "one failed"
 
 
 @pytest.mark.parametrize("error", [RuntimeError("the handler's own trouble"), SystemExit("the handler's own trouble")])

@@ -99,10 +99,29 @@ async def test_an_approval_takes_a_plain_true_and_nobody_who_denies(
 ) -> None:
     runtime, _ = start(TOUCH, WITHOUT, policy=ASKS)
     for answer in answers:
-        on_permission_request(runtime)(lambda _answer=answer, **_: _answer)
+        on_permission_request(runtime, add=True)(lambda _answer=answer, **_: _answer)
     outcome = await runtime.run("Make it")
     assert (place / "made").exists() is made
     assert str(outcome) == ("Made." if made else "Went on without.")
+
+
+async def test_a_second_handler_replaces_the_first(start: Start, place: Path) -> None:
+    runtime, _ = start(TOUCH, policy=ASKS)
+    on_permission_request(runtime)(lambda **_: True)
+    on_permission_request(runtime)(lambda **_: None)
+    assert (await runtime.run("Make it")).status is Status.PAUSED
+    assert not (place / "made").exists()
+
+
+@pytest.mark.parametrize(("answer", "status"), [(True, Status.PAUSED), ("no", Status.FINISHED)])
+async def test_an_approval_beside_a_handler_that_failed_does_not_count(
+    start: Start, place: Path, answer: object, status: Status
+) -> None:
+    runtime, _ = start(TOUCH, WITHOUT, policy=ASKS)
+    on_permission_request(runtime)(lambda **_: answer)
+    on_permission_request(runtime, add=True)(lambda **_: 1 // 0)
+    assert (await runtime.run("Make it")).status is status
+    assert not (place / "made").exists()
 
 
 async def test_a_denial_is_told_to_the_model_as_an_exception_it_may_catch(start: Start) -> None:
