@@ -33,6 +33,7 @@ from bot.jobs.own_pulls import OWN_BRANCH, add_commit, conclude_undo, next_step
 from bot.jobs.record import Request
 from bot.jobs.repo_settings import find_pull_template
 from bot.jobs.setup import RepoSettings
+from bot.jobs.stamps import with_unread
 from bot.jobs.status import post_parts, status_view
 from bot.jobs.steering import LONG_PLAN, job_from_plan, keep_plan
 from bot.permissions.levels import Grant, Refusal
@@ -511,7 +512,8 @@ async def resolve_undo_target(context: JobContext, snapshot: ThreadSnapshot) -> 
     stored = (await context.record.read()).undoing
     job, commit = (None, stored) if stored else next(iter(await _list_commits(context, snapshot)), (None, None))
     if commit is None:
-        return Refusal(cause="nothing-to-undo", reason="There is no commit of mine in this thread to revert.")
+        reason = with_unread("There is no commit of mine in this thread to revert.", context.services.stamps)
+        return Refusal(cause="nothing-to-undo", reason=reason)
     reversal = (await context.record_of(job).read()).reversal if job is not None else None
     if reversal is not None and reversal.closed:
         reason = f"My change is undone already, and I closed its pull request {reversal.closed}."

@@ -102,6 +102,7 @@ class Stamps:
     Attributes:
         key: the same in all runs, and unknown to forks.
         restored: the stamps of the thread's jobs, by the job's id.
+        unread: stamps that another key has encrypted.
     """
 
     key: bytes = field(repr=False)
@@ -110,6 +111,7 @@ class Stamps:
     run_url: str
     engine: InMemoryEngine
     restored: dict[str, Stamp] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
 
     async def make(self, job: Job, redact: Callable[[str], str], room: int) -> str:
         """Return the stamp of a job for its status comment; empty if it exceeds `room` characters."""
@@ -197,5 +199,16 @@ class Stamps:
             stamp = _ADAPTER.validate_json(decrypt(match[1].encode(), self.key, max_bytes=_MAX_OPEN_BYTES))
         except (SealError, ValueError) as error:
             log.warning("the stamp of a status comment is ignored: %s", error)
+            self.unread.add(match[1])
             return None
         return stamp if (stamp.job.repo.id, stamp.job.thread.key) == (repo_id, number) else None
+
+
+def with_unread(text: str, stamps: Stamps | None) -> str:
+    """Add to a text about missing work that there may be more than this run can read."""
+    if stamps is None or not stamps.unread:
+        return text
+    return (
+        f"{text} I cannot read all of my comments here: they were made with another `session-key`, or another key of "
+        "a model service."
+    )

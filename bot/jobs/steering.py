@@ -36,6 +36,7 @@ from bot.jobs import reports, waiting
 from bot.jobs.access import ThreadSnapshot, check_access
 from bot.jobs.context import JobContext
 from bot.jobs.record import ApprovalAnswer, Request, RequestView, with_ending
+from bot.jobs.stamps import with_unread
 from bot.permissions.levels import Refusal
 from bot.permissions.permissions import approver_refusal
 from bot.prompt.sanitize import clean
@@ -85,7 +86,7 @@ async def steer(context: JobContext, command: Steering, snapshot: ThreadSnapshot
                 live = [each for each in jobs if each.state in LIVE_STATES]
                 lead = "" if live else f"{_NO_JOB} Last: "
                 lines = [f"- {lead}{await _status_line(context, each)}" for each in live or jobs[:1]]
-                return Finished(reply="\n".join(lines) or _NO_JOB)
+                return Finished(reply="\n".join(lines) or with_unread(_NO_JOB, context.services.stamps))
             case other:
                 assert_never(other)
     except _NoMatchError as unfit:
@@ -100,7 +101,7 @@ async def _stop(context: JobContext, jobs: tuple[StoredJob, ...], word: str) -> 
         await stop_all(context, jobs, f"Stopped by @{context.job.actor.login}.")
     elif (await context.record.read()).answering is None:  # else an earlier attempt has stopped them
         work = f" If {code(word)} is work, write {code(f'{context.job.trigger} fix')} and what to do." if word else ""
-        raise _NoMatchError("nothing-to-stop", f"{_NO_JOB}{work}")
+        raise _NoMatchError("nothing-to-stop", with_unread(f"{_NO_JOB}{work}", context.services.stamps))
 
 
 async def stop_all(context: JobContext, jobs: tuple[StoredJob, ...], reason: str) -> None:
@@ -431,7 +432,8 @@ async def _retry(context: JobContext, jobs: tuple[StoredJob, ...], job_id: str) 
             return
     if job_id:
         raise _NoMatchError("nothing-to-retry", f"I have no job {code(job_id)} in this thread that could be repeated.")
-    raise _NoMatchError("nothing-to-retry", "I have not done any work in this thread yet.")
+    nothing = with_unread("I have not done any work in this thread yet.", context.services.stamps)
+    raise _NoMatchError("nothing-to-retry", nothing)
 
 
 def retry_id(asked_by: Job) -> str:

@@ -379,3 +379,13 @@ async def test_an_attempt_of_the_same_run_takes_the_job_of_the_last_one_for_ende
         again = {"GITHUB_RUN_ID": str(run.id), "GITHUB_RUN_ATTEMPT": "2"}
         assert (await run_step(stage, "issue_comment", **KEY, **again)).ended is JobState.DONE
         assert COMPLETION in bodies(stage)[-1]
+
+
+@pytest.mark.parametrize("verb", ["undo", "retry", "status", "stop"])
+async def test_work_that_was_stored_with_another_key_is_not_said_to_be_missing(tmp_path: Path, verb: str) -> None:
+    async with open_seam(tmp_path, FIX) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot fix") is JobState.DONE
+        stage.say(1, f"/codepilot {verb}")
+        await run_step(stage, "issue_comment", CODEPILOT_SESSION_KEY="another-key-of-the-seam-0123456789abcdef")
+        assert "I cannot read all of my comments here: they were made with another `session-key`" in bodies(stage)[-1]
