@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 import signal
 import subprocess
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from opentelemetry.trace import Span, SpanKind, StatusCode, get_tracer
+from typing_extensions import override
 
-from agent_runtime.core.errors import SandboxError, SettingsError, UsageError
+from agent_runtime.core.errors import AgentError, SandboxError, SettingsError, UsageError
 
+P = ParamSpec("P")
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 async def start_program(
@@ -185,27 +189,42 @@ class LoopThread:
         self.stopped = True
         if (loop := self._loop) is None:
             return
-        if self._finalizer is None:
-            loop.call_soon_threadsafe(loop.stop)
-        else:
-            ended = asyncio.run_coroutine_threadsafe(self._finalizer(), loop)
-            ended.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
+        loop.call_soon_threadsafe(loop.stop)
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run the loop until it is stopped, then cancel its tasks; restart it after a task's `KeyboardInterrupt`."""
+        """Run the loop until it is stopped, then end its tasks and finalize; restart it after `KeyboardInterrupt`."""
         # Handlers run in reverse order: this one before the finalizers, which kill programs whose ends it would handle.
         atexit.register(self.stop)
         while True:
             with suppress(KeyboardInterrupt, SystemExit):
                 loop.run_forever()
                 break
+        loop.set_default_executor(_InlineExecutor())
         pending = asyncio.all_tasks(loop)
         for task in pending:
             task.cancel()
         if pending:  # a task that is pending when its loop is gone is warned about
             loop.run_until_complete(asyncio.wait(pending, timeout=_ENDING_SECONDS))
+        try:
+            if self._finalizer is not None:
+                loop.run_until_complete(self._finalizer())
+        except (OSError, AgentError) as error:
+            log.warning("%s was not closed completely: %s", self._name, error)
         loop.close()
         atexit.unregister(self.stop)
+
+
+class _InlineExecutor(ThreadPoolExecutor):
+    """Runs functions in the calling thread: at the interpreter's exit no thread takes them any more."""
+
+    @override
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future = Future[T]()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - raised where the result is awaited
+            future.set_exception(error)
+        return future
 
 
 _ENDING_SECONDS = 5.0

@@ -366,7 +366,10 @@ def _rename(parent: int, name: str, new_name: str) -> str:
 
 def state_directory(workspace: Path) -> Path:
     """Return the user's directory for persistent state; raise if it is unknown or in the workspace."""
-    place = Path.home().resolve(strict=True) / ".codepilot"
+    home = Path.home().resolve()
+    if not home.is_dir():  # not FileNotFoundError, by which a vanished repository is known
+        raise OSError(f"the home directory {home} does not exist")
+    place = home / ".codepilot"
     if place.resolve().is_relative_to(workspace):
         raise OSError(f"{place} lies in the workspace {workspace}")
     return place

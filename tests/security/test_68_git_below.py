@@ -324,7 +324,7 @@ async def test_leftovers_of_a_killed_process_are_renamed_at_the_next_start(
     assert (top / "own/.git").exists()
 
 
-@pytest.mark.parametrize("home", ["trap.sh", "top"], ids=["no directory", "in the workspace"])
+@pytest.mark.parametrize("home", ["trap.sh", "top", "nowhere"], ids=["no directory", "in the workspace", "missing"])
 async def test_a_repository_that_cannot_be_moved_to_the_state_is_disarmed_in_place(
     top: Path, trap: Path, home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,57 @@
+"""Programs that end as the documents show it: without `close`, and without a word about that."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+_COMMAND = "sleep 1000 & echo done here; git init -q nested; (sleep 0.01; git init -q late) &"
+_MODELS = f"""
+import llm
+from tests.agent_runtime.compat.llm_models import ScriptedModel, execute, plugged
+model = ScriptedModel([execute({_COMMAND!r})], "All is well.")
+class Models:
+    @llm.hookimpl
+    def register_models(self, register):
+        register(model)
+"""
+_TOOLS = f"from agent_runtime.compat.coding import CodingTools\nprint(CodingTools('.').execute_command({_COMMAND!r}))"
+_GLOBAL_TOOLS = f"""
+from agent_runtime.compat.coding import CodingTools
+tools = CodingTools(".")
+print(tools.execute_command({_COMMAND!r}))
+"""
+_AGENT = f"""{_MODELS}
+from agent_runtime.compat.coding import CodingAgent
+agent = CodingAgent(model=model, root=".", approve=True)
+result = agent.run("Do it.")
+print(result.tool_calls[0][1].output, result.text)
+"""
+_CHAT = f"""{_MODELS}
+from llm.cli import cli
+with plugged(Models()):
+    cli(["chat", "-m", "scripted-model", "--tool", "CodingTools", "--td"])
+"""
+_PYGENT = f"from agent_runtime.compat.pygent import Runtime\nrt = Runtime(workspace='.')\nprint(rt.bash({_COMMAND!r}))"
+
+
+@pytest.mark.parametrize("program", [_TOOLS, _GLOBAL_TOOLS, _AGENT, _CHAT, _PYGENT])
+def test_a_program_that_closes_nothing_ends_silently(project: Path, program: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{program}"],
+        cwd=project,
+        input="Do it.\nquit\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "done here" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert "shutdown" not in done.stderr
+    assert done.returncode == 0
+    assert not (project / "nested/.git").exists()
