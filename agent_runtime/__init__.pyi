@@ -97,6 +97,7 @@ from .processes.bounded import call_bounded as call_bounded
 from .processes.bounded import run_bounded as run_bounded
 from .processes.spawn import traced as traced
 from .providers.catalog import CATALOG as CATALOG
+from .providers.catalog import Endpoint as Endpoint
 from .providers.catalog import known_models as known_models
 from .providers.catalog import provider_for as provider_for
 from .providers.models import ModelOptions as ModelOptions

@@ -63,8 +63,8 @@ class ModelSettings:
             provider=section.provider,
             name=section.name,
             base_url=section.base_url,
-            # A compatible server must not receive the key of the original service.
-            key_variable=section.api_key_env or (None if section.base_url else CATALOG[section.provider].key_variable),
+            key_variable=section.api_key_env
+            or CATALOG[section.provider].endpoint({}, base_url=section.base_url).key_variable,
             options=section.options(files),
             location=location,
         )
@@ -99,20 +99,22 @@ class ModelSettings:
     def at_url(
         self, base_url: str | None, environ: Mapping[str, str] | None = None, *, key_variable: str | None = None
     ) -> Self:
-        """Return the settings for `base_url`, which defaults to the file's, then the environment's.
-
-        The provider's key is sent only to the service itself and to the address in its SDK's variable.
-        """
-        variables = os.environ if environ is None else environ
-        entry = CATALOG[self.provider]
-        if base_url and base_url != self.base_url:
-            own = entry.is_own(base_url) and not variables.get(key_variable or "", "").strip()
-            usual = self.key_variable if self.base_url is None else entry.key_variable
-            return replace(self, base_url=base_url, key_variable=usual if own else key_variable, needs_key=own)
-        address = variables.get(entry.address_variable or "", "").strip()
-        if self.base_url or not address:
+        """Return the settings for `base_url`, which defaults to the file's, then the environment's."""
+        if self.base_url and (not base_url or base_url == self.base_url):
             return self
-        return replace(self, base_url=address, key_variable=entry.key_variable, needs_key=entry.is_own(address))
+        endpoint = CATALOG[self.provider].endpoint(
+            os.environ if environ is None else environ,
+            base_url=base_url,
+            key_variable=key_variable,
+            own_key_variable=None if self.base_url else self.key_variable,
+        )
+        return replace(
+            self,
+            base_url=endpoint.base_url,
+            key_variable=endpoint.key_variable,
+            needs_key=endpoint.needs_key,
+            options=replace(self.options, url_setting=endpoint.address_variable or self.options.url_setting),
+        )
 
     def api_key(self, environ: Mapping[str, str] | None = None) -> str | None:
         if self.key_variable is None:
@@ -128,11 +130,11 @@ class ModelSettings:
         return key
 
     def create_provider(self, environ: Mapping[str, str] | None = None) -> Provider:
-        key = self.api_key(environ)
-        cloud = CATALOG[self.provider].cloud
+        model, cloud = self.at_url(None, environ), CATALOG[self.provider].cloud
         settings = cloud.read(os.environ if environ is None else environ) if cloud else {}
-        options = replace(self.options, key_variable=self.key_variable or "`api_key_env`", cloud=settings)
-        return provider_for(self.provider, model=self.name, api_key=key, base_url=self.base_url, options=options)
+        options = replace(model.options, key_variable=model.key_variable or "`api_key_env`", cloud=settings)
+        key = model.api_key(environ)
+        return provider_for(model.provider, model=model.name, api_key=key, base_url=model.base_url, options=options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,9 +128,10 @@ class Model(_Section):
     """The model's name at the service; by default the provider's default model."""
     api_key_env: KeyVariable | None = None
     """The environment variable with the key, never the key itself. By default the provider's usual variable, or none if
-    `base_url` is set."""
+    `base_url` is another server's."""
     base_url: Text | None = None
-    """The address of a compatible server, if it is not the service's own."""
+    """The address of a compatible server. By default the one in `ANTHROPIC_BASE_URL` or `OPENAI_BASE_URL`, or else the
+    service's own."""
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     """The sampling temperature; by default the service's own. Most reasoning models reject any other. It is not sent
     to `anthropic` if the model thinks."""

@@ -92,6 +92,7 @@ class AnthropicProvider(AnthropicClient):
         hosts=("api.anthropic.com",),
         default_model="claude-sonnet-5-5",
         key_variable="ANTHROPIC_API_KEY",
+        address_variable="ANTHROPIC_BASE_URL",
     )
 
     def __init__(

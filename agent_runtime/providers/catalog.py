@@ -290,6 +290,20 @@ class VertexProvider(AnthropicClient):
         return (GoogleAuthError, RuntimeError, ValueError)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A model service's address, None for its own, and the variable of its key.
+
+    Attributes:
+        address_variable: the SDK's variable, if it has the address.
+    """
+
+    base_url: str | None
+    key_variable: str | None
+    needs_key: bool
+    address_variable: str | None = None
+
+
 class ProviderFactory(Protocol):
     def __call__(
         self, *, api_key: str | None, model: str | None, base_url: str | None, options: ModelOptions | None
@@ -314,14 +328,12 @@ class CatalogEntry:
     cloud: CloudVariables | None = None
 
     @classmethod
-    def for_api(
-        cls, factory: ProviderFactory, api: KeyedApi, *, families: tuple[str, ...], address_variable: str | None = None
-    ) -> Self:
+    def for_api(cls, factory: ProviderFactory, api: KeyedApi, *, families: tuple[str, ...]) -> Self:
         return cls(
             factory=factory,
             default_model=api.default_model,
             key_variable=api.key_variable,
-            address_variable=address_variable,
+            address_variable=api.address_variable,
             hosts=api.hosts,
             families=families,
         )
@@ -330,13 +342,39 @@ class CatalogEntry:
         """Return whether the service's key may be sent to an address."""
         return is_own_address(base_url, self.hosts)
 
+    def endpoint(
+        self,
+        environ: Mapping[str, str],
+        *,
+        base_url: str | None = None,
+        key_variable: str | None = None,
+        own_key_variable: str | None = None,
+    ) -> Endpoint:
+        """Return the address of requests and its key, by the rule of decision 84.
+
+        Args:
+            environ: has the SDK's variable.
+            base_url: address in a setting.
+            key_variable: of the key for `base_url`.
+            own_key_variable: of the service's key; None for the usual one.
+        """
+        own_key = own_key_variable or self.key_variable
+        if base_url:
+            takes_own = self.is_own(base_url) and not environ.get(key_variable or "", "").strip()
+            return Endpoint(base_url=base_url, key_variable=own_key if takes_own else key_variable, needs_key=takes_own)
+        address = environ.get(self.address_variable or "", "").strip() or None
+        return Endpoint(
+            base_url=address,
+            key_variable=own_key,
+            needs_key=self.is_own(address) or own_key != self.key_variable,
+            address_variable=self.address_variable if address else None,
+        )
+
 
 CATALOG: Mapping[str, CatalogEntry] = MappingProxyType(
     {
         "alibaba": CatalogEntry.for_api(AlibabaProvider, AlibabaProvider.keyed_api, families=("qwen", "qvq-")),
-        "anthropic": CatalogEntry.for_api(
-            AnthropicProvider, AnthropicProvider.keyed_api, address_variable="ANTHROPIC_BASE_URL", families=("claude-",)
-        ),
+        "anthropic": CatalogEntry.for_api(AnthropicProvider, AnthropicProvider.keyed_api, families=("claude-",)),
         "azure": CatalogEntry(factory=AzureProvider, cloud=AzureProvider.cloud),
         "bedrock": CatalogEntry(
             factory=BedrockProvider, default_model=BedrockProvider.default_model, cloud=BedrockProvider.cloud
@@ -345,7 +383,6 @@ CATALOG: Mapping[str, CatalogEntry] = MappingProxyType(
         "openai": CatalogEntry.for_api(
             OpenAIProvider,
             OpenAIProvider.keyed_api,
-            address_variable="OPENAI_BASE_URL",
             families=("gpt-", "chatgpt-", "codex-", "o1", "o3", "o4"),
         ),
         "scripted": CatalogEntry(factory=scripted_provider, default_model=MODEL),

@@ -97,6 +97,7 @@ class OpenAIProvider(OpenAIClient):
         hosts=("api.openai.com",),
         default_model="gpt-6.2-sol",
         key_variable="OPENAI_API_KEY",
+        address_variable="OPENAI_BASE_URL",
     )
 
     def __init__(

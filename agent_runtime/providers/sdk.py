@@ -210,19 +210,21 @@ class KeyedApi:
     hosts: tuple[str, ...]
     default_model: str
     key_variable: str
+    address_variable: str | None = None
 
     def create_service(
         self, options: ModelOptions, *, api_key: str | None, model: str | None, base_url: str | None
     ) -> ModelService:
         own = is_own_address(base_url, self.hosts)
         variable = options.key_variable or KEY_ARGUMENT
+        is_meant = options.key_variable == self.key_variable or options.url_setting == self.address_variable
         return ModelService(
             name=self.name,
             model=model or self.default_model,
             url=validate_url(base_url, default=self.url),
             key_variable=variable,
             secret=_validate_key(api_key, provider=self.provider, variable=variable, optional=not own),
-            is_foreign=not own and options.key_variable != self.key_variable,
+            is_foreign=not own and not is_meant,
         )
 
 

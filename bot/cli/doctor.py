@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agent_runtime import CATALOG, AgentError, ModelOptions, Request, pick_sandbox, provider_for
+from agent_runtime import AgentError, ModelOptions, Request, pick_sandbox, provider_for
 from agent_runtime import Message as ModelMessage
 from bot.cli.app import describe, find_missing
 from bot.domain.errors import ConfigError, QueueError, StorageError
@@ -450,7 +450,7 @@ async def check_model(agent: AgentSettings, *, online: bool) -> Finding:
     name = f"{agent.provider} {agent.model}".strip()
     if agent.provider == "scripted":
         return _check_script(agent.model)
-    if agent.api_key is None and agent.provider in PROVIDER_KEYS and CATALOG[agent.provider].is_own(agent.base_url):
+    if agent.api_key is None and agent.provider in PROVIDER_KEYS and agent.endpoint.needs_key:
         return skip("model", f"the key for {agent.provider} is not set")
     if not online:
         return good("model", f"{name}; not tested (use --online)")
@@ -458,8 +458,8 @@ async def check_model(agent: AgentSettings, *, online: bool) -> Finding:
         agent.provider,
         model=agent.model or None,
         api_key=agent.api_key.get_secret_value() if agent.api_key else None,
-        base_url=agent.base_url,
-        options=ModelOptions(max_tokens=_ONLINE_TOKENS, key_variable=agent.key_variable, cloud=agent.cloud),
+        base_url=agent.endpoint.base_url,
+        options=ModelOptions(max_tokens=_ONLINE_TOKENS, key_variable=agent.endpoint.key_variable, cloud=agent.cloud),
     )
     try:
         question = Request(system="Answer in one word.", messages=(ModelMessage(role="user", text="Are you there?"),))

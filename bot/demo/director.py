@@ -104,8 +104,8 @@ async def direct(options: DemoOptions) -> JobState:
                     "The model is scripted: its replies are prepared, everything else is real. "
                     f"Set {KEYS} to use a real model."
                 )
-            elif agent.base_url:
-                notice = f"Using the model {agent.model} at {agent.base_url}."
+            elif address := agent.endpoint.base_url:
+                notice = f"Using the model {agent.model} at {address}."
             else:
                 bound = f"at most ${agent.limits.max_cost_usd:.2f}" if agent.limits.max_cost_usd else "without a bound"
                 notice = f"Using the real model {agent.model}, which costs real money ({bound})."

@@ -257,19 +257,19 @@ def agent_factory(
 
 
 def build_model(settings: AgentSettings) -> Provider:
-    scripted = settings.provider == "scripted"
+    scripted, endpoint = settings.provider == "scripted", settings.endpoint
     return provider_for(
         settings.provider,
         model=None if scripted else settings.model or None,
         api_key=settings.api_key.get_secret_value() if settings.api_key else None,
-        base_url=settings.base_url,
+        base_url=endpoint.base_url,
         options=ModelOptions(
             silence=settings.model_silence,
             script=Path(settings.model) if scripted else None,
             images=True if settings.pictures == "on" else None,
-            key_variable=settings.key_variable,
+            key_variable=endpoint.key_variable,
             model_setting="CODEPILOT_MODEL",
-            url_setting="CODEPILOT_BASE_URL",
+            url_setting=endpoint.address_variable or "CODEPILOT_BASE_URL",
             cloud=settings.cloud,
         ),
     )

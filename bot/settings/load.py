@@ -227,10 +227,11 @@ class Reader:
 
     def read_agent(self) -> AgentSettings:
         agent = AgentSettings(**self.read_fields(AgentSettings))
+        agent = replace(agent, sdk_address=self._read_sdk_address(agent.provider))
         provider, address, own_key = agent.provider, AGENT["base_url"], AGENT["base_url_key"]
         key = PROVIDER_KEYS.get(provider)
         if key and agent.api_key is None and not self._invalid & {AGENT["provider"], address, key}:
-            if CATALOG[provider].is_own(agent.base_url):
+            if agent.endpoint.needs_key:
                 self._report_missing_key(agent)
             elif getattr(agent, key.field) is not None:
                 self._report(own_key, _FOREIGN_KEY.format(key=self._name_of(key), url=agent.base_url), empty=True)
@@ -249,6 +250,15 @@ class Reader:
             self._report_missing(AGENT["docker_image"], "The sandbox `docker` needs an image that is on this machine.")
         agent = replace(agent, model=agent.model or MODELS.get(provider, ""))
         return replace(agent, outage_seconds=_ACTION_OUTAGE) if self._inputs else agent
+
+    def _read_sdk_address(self, provider: str) -> dict[str, str]:
+        variable = CATALOG[provider].address_variable or ""
+        text = self._environ.get(variable, "").strip()
+        try:
+            return {variable: AGENT["base_url"].parse(text)} if text else {}
+        except ValueError as error:
+            self._problems.append(InputProblem(text=f"{variable} {error}."))
+            return {}
 
     def read_action(self) -> tuple[ActionInputs, AgentSettings]:
         inputs, agent = ActionInputs(**self.read_fields(ActionInputs)), self.read_agent()

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pydantic import AfterValidator, Field, SecretStr, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from agent_runtime import CATALOG, ContainerSettings, Network, RunLimits, SandboxLimits
+from agent_runtime import CATALOG, ContainerSettings, Endpoint, Network, RunLimits, SandboxLimits
 from bot.domain.access import Bounds, Caps, Level, TrustedBots
 from bot.domain.commands import DEFAULT_TRIGGER, CommentMode
 from bot.domain.errors import InputProblem
@@ -39,6 +39,7 @@ _TRIGGERS = (DEFAULT_TRIGGER,)
 _Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
 _GITHUB_COM = "https://github.com"
 _API = "https://api.github.com"
+_BASE_URL_KEY = "CODEPILOT_API_KEY"
 _CLOUD_DOMAIN = ".ghe.com"
 """Enterprise Cloud with data residency: https://docs.github.com/enterprise-cloud@latest/admin/data-residency"""
 
@@ -74,9 +75,10 @@ class AgentSettings:
     Bedrock, or the default of `llm`. For `azure` it is the deployment's name, for `scripted` the path of the script;
     these must be set."""
     base_url: Annotated[parsing.Url | None, Spec("https://models.example.com/v1")] = None
-    """The model service's address, if it is not the provider's default. The only key that is sent to it is
-    `CODEPILOT_API_KEY`, unless it is another address of the provider itself."""
-    base_url_key: Annotated[SecretStr | None, Spec("sk-…", name="CODEPILOT_API_KEY")] = None
+    """The model service's address; by default the one in `ANTHROPIC_BASE_URL` or `OPENAI_BASE_URL`, or else the
+    provider's own. The only key that is sent to it is `CODEPILOT_API_KEY`, unless it is another address of the provider
+    itself."""
+    base_url_key: Annotated[SecretStr | None, Spec("sk-…", name=_BASE_URL_KEY)] = None
     """The API key for `CODEPILOT_BASE_URL`, if that server needs one."""
     anthropic_api_key: Annotated[SecretStr | None, Spec("sk-ant-…", name="ANTHROPIC_API_KEY")] = None
     """The API key; required for the provider `anthropic`."""
@@ -179,6 +181,8 @@ class AgentSettings:
     ids. All others are ignored."""
     cloud: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Not a setting: the variables for the cloud's SDK; some are secret."""
+    sdk_address: Mapping[str, str] = field(default_factory=dict)
+    """Not a setting: the SDK's variable with an address, if set."""
     outage_seconds: float = RunLimits().outage_seconds
     """Not a setting: how long a run waits for the model service; then its job waits."""
 
@@ -188,11 +192,18 @@ class AgentSettings:
         return self.triggers[0]
 
     @property
+    def endpoint(self) -> Endpoint:
+        """The model service's address, and its key's environment variable."""
+        named = {} if self.base_url_key is None else {_BASE_URL_KEY: self.base_url_key.get_secret_value()}
+        environ = {**self.sdk_address, **named}
+        return CATALOG[self.provider].endpoint(environ, base_url=self.base_url, key_variable=_BASE_URL_KEY)
+
+    @property
     def api_key(self) -> SecretStr | None:
         """The key for the model service, if any. A provider's own key is never sent to another address."""
-        if self.base_url_key is not None or not CATALOG[self.provider].is_own(self.base_url):
+        variable = self.endpoint.key_variable
+        if variable == _BASE_URL_KEY:
             return self.base_url_key
-        variable = CATALOG[self.provider].key_variable
         secret: SecretStr | None = getattr(self, variable.lower()) if variable else None
         return secret
 
@@ -203,12 +214,6 @@ class AgentSettings:
         names = variables.secrets if variables else ()
         cloud_secrets = (SecretStr(self.cloud[name]) for name in names if name in self.cloud)
         return (*filter(None, [self.api_key]), *cloud_secrets)
-
-    @property
-    def key_variable(self) -> str | None:
-        """The key's environment variable, if it has one."""
-        is_other_address = self.base_url_key is not None or not CATALOG[self.provider].is_own(self.base_url)
-        return "CODEPILOT_API_KEY" if is_other_address else CATALOG[self.provider].key_variable
 
     @property
     def limits(self) -> RunLimits:

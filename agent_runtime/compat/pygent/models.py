@@ -23,7 +23,8 @@ from agent_runtime.core.errors import AgentError, ModelError, SessionError, Sett
 from agent_runtime.core.events import Ended, Imported, MessageInjected, Observed, Recorded, Recovered, Replied, Started
 from agent_runtime.core.values import Outcome, Status, Task, ToolAnswer, ToolRequest, Usage
 from agent_runtime.processes.spawn import LoopThread, run_in_daemon_thread
-from agent_runtime.providers.catalog import provider_for
+from agent_runtime.providers.catalog import CATALOG, provider_for
+from agent_runtime.providers.models import ModelOptions
 from agent_runtime.providers.protocol import (
     CallChunk,
     Chunk,
@@ -216,8 +217,10 @@ def provider_of(model: Model | Provider, name: str) -> Provider:
         TypeError: it is no model.
     """
     if type(model) is OpenAIModel:  # one with a `chat` of its own is asked by that
-        key, address = service_key()
-        return provider_for("openai", model=name, api_key=key, base_url=address)
+        endpoint = CATALOG["openai"].endpoint(os.environ)
+        options = ModelOptions(key_variable=endpoint.key_variable, url_setting="OPENAI_BASE_URL")
+        key = os.environ.get(endpoint.key_variable or "")
+        return provider_for("openai", model=name, api_key=key, base_url=endpoint.base_url, options=options)
     if isinstance(model, Model):
         return _ChatProvider(model, name)
     if callable(getattr(model, "reply", None)):
@@ -560,11 +563,6 @@ def _joined(value: object) -> str | None:
 
 def variable(name: str) -> str | None:
     return os.environ.get(f"PYGENT_{name}") or None
-
-
-def service_key() -> tuple[str | None, str | None]:
-    """The key and the address of a service that speaks OpenAI's API."""
-    return os.environ.get("OPENAI_API_KEY") or None, os.environ.get("OPENAI_BASE_URL") or None
 
 
 def number(name: str) -> float | None:

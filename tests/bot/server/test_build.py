@@ -196,6 +196,18 @@ def _printed(environ: Mapping[str, str], job_id: str) -> Result:
     return CliRunner().invoke(cli, ["patch", job_id], env=dict(environ))
 
 
+@pytest.mark.parametrize("provider", ["anthropic", "openai"])
+async def test_a_service_asks_the_gateway_in_the_sdk_s_variable(provider: str, environ: dict[str, str]) -> None:
+    name = provider.upper()
+    async with ModelServer(replies=["Yes."]) as gateway:
+        url = gateway.url_anthropic if provider == "anthropic" else gateway.url_openai
+        environ |= {"CODEPILOT_PROVIDER": provider, f"{name}_API_KEY": "sk-made-up", f"{name}_BASE_URL": url}
+        model = build_model(load(environ).agent)
+        await collect(model.reply(conversation()))
+        await model.close()
+    assert "sk-made-up" in str(gateway.requests[0].headers)
+
+
 @pytest.mark.parametrize(
     ("status", "server", "workflow"),
     [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from agent_runtime import ContainerSettings, Network, RunLimits, SandboxLimits
+from agent_runtime import ContainerSettings, Endpoint, Network, RunLimits, SandboxLimits
 from bot.domain.access import Caps, TrustedBots
 from bot.domain.errors import ConfigError, OutsideActionsError
 from bot.server.build import redactor_for
@@ -407,6 +407,26 @@ def test_a_key_goes_only_to_the_address_that_it_was_meant_for(environ: dict[str,
     own = load(environ | {"CODEPILOT_BASE_URL": "https://api.anthropic.com"}).agent.api_key
     assert own is not None
     assert own.get_secret_value() == "sk-ant-1"
+
+
+def test_the_address_in_the_sdk_s_variable_is_used_with_the_key_beside_it(environ: dict[str, str]) -> None:
+    environ |= {"ANTHROPIC_BASE_URL": "https://gateway.example.com/anthropic/", "OPENAI_BASE_URL": "http://no"}
+    agent = load(environ).agent
+    assert agent.endpoint == Endpoint(
+        base_url="https://gateway.example.com/anthropic",
+        key_variable="ANTHROPIC_API_KEY",
+        needs_key=False,
+        address_variable="ANTHROPIC_BASE_URL",
+    )
+    assert agent.api_key is not None
+    assert agent.api_key.get_secret_value() == "sk-ant-1"
+    named = environ | {"CODEPILOT_BASE_URL": "https://models.example.com", "CODEPILOT_API_KEY": "k"}
+    assert load(named).agent.endpoint.base_url == "https://models.example.com"
+    assert [each.get_secret_value() for each in load(named).agent.secrets] == ["k"]
+    (problem,) = _problems(load, environ | {"ANTHROPIC_BASE_URL": "http://gateway.example.com"})
+    assert problem.startswith("ANTHROPIC_BASE_URL must start with https://")
+    del environ["ANTHROPIC_API_KEY"]
+    assert load(environ).agent.api_key is None
 
 
 def test_every_secret_can_be_read_from_a_file_of_its_own(environ: dict[str, str], tmp_path: Path) -> None:
