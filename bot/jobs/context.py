@@ -206,7 +206,7 @@ class JobServices:
         return text
 
     def rename_settings_to_inputs(self, text: str) -> str:
-        return text if self.can_wait else settings_to_inputs(text)
+        return text if self.is_long_running else settings_to_inputs(text)
 
     def allowed(self, job: Job) -> Allowlist:
         # Nobody is behind a failed check or a schedule, so nobody is named.

@@ -512,8 +512,12 @@ _VARIABLE = re.compile(
 )
 
 
+_OPERATORS_LOG = re.compile(r"\b([Aa])sk the operator to read the bot's log\b")
+
+
 def settings_to_inputs(text: str) -> str:
-    """Replace the variables of settings by the action's inputs, the only form workflows know."""
+    """Name the inputs of the action and the log of the workflow run, not settings and the log of an operator."""
+    text = _OPERATORS_LOG.sub(lambda match: f"{'R' if match[1] == 'A' else 'r'}ead the log of this workflow run", text)
     return _VARIABLE.sub(
         lambda match: f"the input `{_input_name(match[1] or match[2])}`", _ASSIGNMENT.sub(_input_assignment, text)
     )

@@ -416,3 +416,12 @@ async def test_a_label_outlasts_the_bots_own_commits_and_no_others(tmp_path: Pat
         assert ("permission: `auto`" in summaries[-1]) is is_own
         assert ("it was set on commit" in summaries[-1]) is not is_own
         assert pull.labels == (["codepilot:auto"] if is_own else [])
+
+
+@pytest.mark.parametrize("approvals", ["", "artifact"])
+async def test_a_setting_is_called_by_its_input_also_where_runs_wait(tmp_path: Path, approvals: str) -> None:
+    script = [reply(end(Status.MAX_STEPS, "The limit of steps was reached."))]
+    async with open_seam(tmp_path, script) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot fix", WAITING | {"CODEPILOT_APPROVALS": approvals}) is JobState.FAILED
+        assert "ask the operator to raise the input `max-steps`" in bodies(stage)[1]

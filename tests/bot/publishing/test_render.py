@@ -335,6 +335,7 @@ def test_a_marker_is_valid_in_its_own_thread_only() -> None:
         ("raise CODEPILOT_FETCH_MB", "raise the input `fetch-mb`"),
         ("Check ANTHROPIC_API_KEY.", "Check the input `anthropic-api-key`."),
         ("`CODEPILOT_` begins their names", "`CODEPILOT_` begins their names"),
+        ("Ask the operator to read the bot's log, then", "Read the log of this workflow run, then"),
     ],
 )
 def test_a_setting_is_called_as_the_input_is(text: str, told: str) -> None:
