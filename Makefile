@@ -3,8 +3,9 @@
 SHELL := /bin/bash
 PY ?= python3
 BIN := .venv/bin
-# Two for a processor: many tests wait for processes, sockets and disks of their own.
-WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
+# Two for a processor, since many tests wait for processes, sockets and disks; three with memory for them (docs/decisions/0088).
+WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); kb=$$(awk '/^MemAvailable:/ { print $$2 }' /proc/meminfo 2>/dev/null); \
+  expr $$cores \* $$((2 + ($${kb:-0} > cores * 7500000))))
 # The tests start hundreds of processes, each of which would compile all of the code anew.
 unexport PYTHONDONTWRITEBYTECODE
 
