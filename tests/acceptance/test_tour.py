@@ -92,6 +92,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
             assert line, said + errors.read_text()
             said += line
             offered = said.partition("Still running")[2]
+        for shown in ("The model is scripted:", "2 failed, 11 passed", "13 passed", "/mona/boltons/pull/2"):
+            assert shown in said
         page = re.search(r"(http\S+)/(mona/boltons)/issues/(\d+)", offered)
         assert page, offered
         threads = {comment: int(number) for number, comment in re.findall(r"#(\d+)  (/codepilot.*)", offered)}
