@@ -14,7 +14,7 @@ from localhub import LocalHub
 from tests.stage import WAIT_FOR_GO, Stage, acting, staged
 from tests.waiting import eventually
 
-ISSUES = 10
+ISSUES = 30
 LABELS = 5
 _LABELLED = "SELECT length(body), finished_at FROM jobs WHERE json_extract(body, '$.command.verb') = 'labelled'"
 
