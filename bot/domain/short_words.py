@@ -31,7 +31,7 @@ _NO = (
 )
 _UNCLEAR = (
     "wait|wait a moment|wait a minute|hold on|hang on|hold it|hold|pause|not yet|not so fast|maybe|perhaps|later|"
-    "no problem|no worries"
+    "no problem|no worries|🤔|🤷|😕|❓|❔|⏸|⏳"
 )
 _THANKS = "good|great|perfect|excellent|💯|ja|oui|si|sí|sì|sim|tak|да|是|好|はい|네"
 """Praise, and yes in other languages: `tak` is yes in one and thanks in another, and an approval must be certain."""
@@ -60,7 +60,9 @@ PUNCTUATION = ",.:;!"
 _SYMBOLS = frozenset(text for text in SHORT_WORDS if not text.isascii() and not text.isalpha())
 _MAX_CHARS, _MAX_PHRASE_WORDS = 200, 4
 _CLAUSE_END = re.compile(r"[,.;!](?=\s|$)|\s[-\u2013\u2014]\s|\n")
-_PROHIBITION = re.compile(r"(?:please\s+)?(?:don['\u2019]?t|do\s+not)\s", re.IGNORECASE)
+_QUESTION_MARK = re.compile("[?\uff1f\u061f\u2047-\u2049]")
+_APOSTROPHES = str.maketrans("\u2019\u00b4", "''")
+_PROHIBITION = re.compile(r"(?:please\s+)?(?:don['\u2019\u00b4]?t|do\s+not)\s", re.IGNORECASE)
 
 
 def find_meaning(text: str) -> Meaning | None:
@@ -83,7 +85,7 @@ def find_meaning(text: str) -> Meaning | None:
     meanings.discard("thanks")
     if not meanings:
         return "thanks"
-    return meanings.pop() if len(meanings) == 1 and "?" not in text else "unclear"
+    return meanings.pop() if len(meanings) == 1 and not _QUESTION_MARK.search(text) else "unclear"
 
 
 def find_opening(text: str) -> Meaning | None:
@@ -98,7 +100,7 @@ def split_words(text: str) -> list[str]:
     """Split the first characters of a text into words in lower case, without politeness and decoration."""
     characters = (
         f" {char} " if char in _SYMBOLS else _lower(char) if char.isascii() or char.isalnum() else " "
-        for char in text[:_MAX_CHARS].replace("\u2019", "'")
+        for char in text[:_MAX_CHARS].translate(_APOSTROPHES)
     )
     words = (word.strip(f"?()*_\"'{PUNCTUATION}") for word in "".join(characters).split())
     meaningful = (word for word in words if word in _SYMBOLS or word == "--" or any(map(str.isalnum, word)))

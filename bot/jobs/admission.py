@@ -139,6 +139,12 @@ async def resume_base(context: JobContext) -> str | None:
     return record.base_sha if can_resume else None
 
 
+_EDITED_AWAY = (
+    "The command was edited before its work began, and the new text is no task with the same trigger word. "
+    "Write another command in a new comment."
+)
+
+
 class CommandEditedError(Exception):
     """The stored job has the newest text of its command."""
 
@@ -158,7 +164,7 @@ async def follow_edit(context: JobContext, reader: PhaseReader) -> str:
     newest = await _read_newest(context, reader)
     if newest is None or newest == job:
         await context.record.update(lambda record: replace(record, is_edit_read=True))
-        return "" if newest else "The command was edited before its work began, and the new text starts no work."
+        return "" if newest else _EDITED_AWAY
     await context.queue.amend(newest)
     # The comment shows the old command.
     await context.record.update(lambda record: replace(record, is_edit_read=True, greeted_at=None))

@@ -61,12 +61,15 @@ async def test_another_verb_is_decided_about_and_shown_anew_in_the_same_comment(
         assert len(stage.bot_comments(1)) == 2
 
 
-@pytest.mark.parametrize("body", ["Never mind.", "", "/codepilot stop", "/codepilot approve", "> /codepilot fix"])
+@pytest.mark.parametrize("body", ["Never mind.", "", "/codepilot stop", "/codepilot run tidy", "> /codepilot fix"])
 async def test_an_edit_that_leaves_no_work_ends_the_job_with_a_sentence(tmp_path: Path, body: str) -> None:
     async with open_seam(tmp_path, WAITS) as stage:
         _, end = await _edit_in_queue(stage, body)
         assert end.state is JobState.STOPPED
-        assert "The command was edited before its work began, and the new text starts no work." in end.status
+        assert (
+            "The command was edited before its work began, and the new text is no task with the same trigger word."
+            in end.status
+        )
         assert len(stage.providers) == 1
         assert stage.nothing_left()
 
