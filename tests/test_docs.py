@@ -90,6 +90,8 @@ def _agent_keys() -> str:
 
     def describe(section: str, above: str) -> None:
         for key, field in sections[section]["properties"].items():
+            if section == "ToolConfig" and key in sections["Vectors"]["properties"]:
+                continue  # listed under `index`
             written = json.dumps(field)
             inner = re.search(r"#/\$defs/(\w+)", written)
             path = f"{above}{key}{'[]' if inner and 'array' in written else ''}"

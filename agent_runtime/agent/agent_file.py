@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from agent_runtime.agent.delegation import Delegation
-from agent_runtime.agent.document import read_document, read_settings, validate
+from agent_runtime.agent.document import Document, read_document, read_settings, validate
 from agent_runtime.agent.trust import SourceFiles, TrustRequest, instruction_file, read_text
 from agent_runtime.context.transcript import MemorySettings
 from agent_runtime.core.errors import SettingsError, did_you_mean
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _FALLBACK_RETRY = RetryPolicy(attempts=2)
 """For a model with a fallback: further attempts would only delay the run."""
@@ -255,7 +258,7 @@ class AgentFile:
             tools=None if tools is None else tuple(tool.name for tool in tools),
             max_output_chars={t.name: t.config.max_output_chars for t in tools or () if t.config.max_output_chars},
             transport=agent.model.transport,
-            index=None if agent.index is None else IndexSettings(**agent.index.model_dump(exclude={"provider"})),
+            index=_index_settings(agent, document),
             delegation=build(agent.delegation_bounds, "delegation"),
             skills=skills,
             mcp=tuple(build(entry.server, "mcp", at) for at, entry in enumerate(agent.mcp)),
@@ -293,7 +296,7 @@ class AgentFile:
         if index.api_key_env and key is None:
             raise SettingsError(
                 f"`index` needs a key, and the environment variable {index.api_key_env} is not set. Set it, or remove "
-                "the section: `semantic_search` then searches by words."
+                "the section, or these keys of `semantic_search`, which then searches by words."
             )
         return EmbeddingService(
             model=index.model, base_url=index.base_url, api_key=key, seconds=index.timeout, most=index.max_results
@@ -337,6 +340,22 @@ def _file_names(agent: Agent) -> list[str]:
 def _read_instructions(value: str, files: SourceFiles) -> str:
     name = instruction_file(value)
     return value if name is None else files.text(files.folder / name)
+
+
+def _index_settings(agent: Agent, document: Document) -> IndexSettings | None:
+    section = agent.index
+    if agent.old_vectors is not None:
+        at, section = agent.old_vectors
+        _log_once(
+            f"{document.location(('agent', 'tools', at, 'config'))}: semantic_search has keys of `index` here, as in "
+            f"CodePilot 0.9. They are used, and definitions are sent to {section.base_url!r}. Move them to `index`."
+        )
+    return None if section is None else IndexSettings(**section.model_dump(exclude={"provider"}))
+
+
+@cache
+def _log_once(text: str) -> None:
+    log.warning("%s", text)
 
 
 def _read_skills(folders: Sequence[str], files: SourceFiles) -> dict[str, str]:

@@ -211,13 +211,38 @@ class Memory(_Section):
     """The maximum length of a summary in tokens, or a twentieth of what it replaces if that is more."""
 
 
-class ToolConfig(_Section):
-    """Options of one tool."""
+class Vectors(_Section):
+    """Vectors for `semantic_search`, which then ranks by them and by words. Definitions are sent to this service."""
+
+    api_key_env: KeyVariable | None = None
+    """The environment variable with the key, never the key itself; by default none."""
+    model: Text = "voyage-code-3"
+    """The model's name at the service."""
+    base_url: Text = "https://api.voyageai.com/v1"
+    """The address of a service with OpenAI's API for embeddings."""
+    provider: Literal["openai"] = "openai"
+    """The API of the service."""
+    max_results: Annotated[int, Field(ge=1, le=50)] = 50
+    """The maximum number of definitions that one search returns."""
+    timeout: Annotated[float, Field(gt=0)] = 60.0
+    """The time limit of one request in seconds."""
+
+
+class ToolConfig(Vectors):
+    """Options of one tool. Those of `index` are for `semantic_search`, as in CodePilot 0.9."""
 
     require_permission: bool = False
     """Whether every call requires approval."""
     max_output_chars: Annotated[int, Field(ge=200)] | None = None
     """The maximum number of characters of a result that the model sees: its beginning and its end."""
+
+    @property
+    def vectors(self) -> Vectors | None:
+        """The keys of `index`, if there are any."""
+        if not (keys := self.model_fields_set & Vectors.model_fields.keys()):
+            return None
+        usual = {"api_key_env": "VOYAGE_API_KEY"} if self.base_url == Vectors().base_url else {}
+        return Vectors(**usual | self.model_dump(include=keys))
 
 
 class Tool(_Section):
@@ -228,6 +253,13 @@ class Tool(_Section):
     enabled: bool = True
     """Whether the agent has this tool."""
     config: ToolConfig = ToolConfig()
+
+    @model_validator(mode="after")
+    def _check_config(self) -> Self:
+        if self.config.vectors and self.name != "semantic_search":
+            key = min(self.config.model_fields_set & Vectors.model_fields.keys())
+            raise ValueError(f"`{key}` has no effect for {self.name}; it is for semantic_search")
+        return self
 
 
 class Permission(_Section):
@@ -277,23 +309,6 @@ class Permission(_Section):
         if self.commands is not None and tool not in {"*", *_COMMAND_TOOLS}:
             raise ValueError(f"`commands` has no effect for {tool}; it is for {', '.join(_COMMAND_TOOLS)}")
         return self
-
-
-class Vectors(_Section):
-    """Vectors for `semantic_search`, which then ranks by them and by words. Definitions are sent to this service."""
-
-    api_key_env: KeyVariable | None = None
-    """The environment variable with the key, never the key itself; by default none."""
-    model: Text = "voyage-code-3"
-    """The model's name at the service."""
-    base_url: Text = "https://api.voyageai.com/v1"
-    """The address of a service with OpenAI's API for embeddings."""
-    provider: Literal["openai"] = "openai"
-    """The API of the service."""
-    max_results: Annotated[int, Field(ge=1, le=50)] = 50
-    """The maximum number of definitions that one search returns."""
-    timeout: Annotated[float, Field(gt=0)] = 60.0
-    """The time limit of one request in seconds."""
 
 
 class Persona(_Section):
@@ -408,6 +423,12 @@ class Agent(_Section):
         personas = tuple(persona.persona() for persona in section.personas)
         return values.Delegation(personas=personas, **section.model_dump(exclude={"personas"}))
 
+    @property
+    def old_vectors(self) -> tuple[int, Vectors] | None:
+        """The vectors of `semantic_search` as in CodePilot 0.9, and its place in `tools`."""
+        places = ((at, tool.config.vectors) for at, tool in enumerate(self.tools or ()) if tool.enabled)
+        return next(((at, vectors) for at, vectors in places if vectors), None)
+
     @field_validator("tools")
     @classmethod
     def _check_duplicates(cls, tools: list[Tool] | None) -> list[Tool] | None:
@@ -422,6 +443,12 @@ class Agent(_Section):
         listed = {tool.name for tool in self.tools or () if tool.enabled}
         if self.delegation is not None and self.tools is not None and "delegate" not in listed:
             raise ValueError("`delegation` has no effect, because `tools` does not list `delegate`; add it there")
+        return self
+
+    @model_validator(mode="after")
+    def _check_index(self) -> Self:
+        if self.index is not None and self.old_vectors is not None:
+            raise ValueError("`index` and the `config` of semantic_search name a service; keep `index`")
         return self
 
 

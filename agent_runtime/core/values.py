@@ -499,4 +499,6 @@ class EmbeddingService:
 
     def __post_init__(self) -> None:
         if importlib.util.find_spec("numpy") is None:
-            raise SettingsError("`index` needs numpy: install codepilot-bot[embeddings], or remove the section")
+            raise SettingsError(
+                "Vectors for `semantic_search` need numpy: install codepilot-bot[embeddings], or remove `index`"
+            )

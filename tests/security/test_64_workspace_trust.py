@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from agent_runtime import AgentFile, SettingsError, TrustRecord, TrustRequest
 from agent_runtime.agent.document import read_document
-from agent_runtime.agent.schema import AgentDocument
+from agent_runtime.agent.schema import AgentDocument, Vectors
 from agent_runtime.agent.trust import HARMLESS, guarded_keys
 from agent_runtime.compat.pygent import load_config
 from agent_runtime.context import first_message
@@ -242,6 +242,7 @@ def test_every_key_of_the_schema_is_decided_on() -> None:
         "index.model",
         "index.provider",
         "index.timeout",
+        *(f"tools.[].config.{key}" for key in Vectors.model_fields),
         *(
             f"mcp.[].{key}"
             for key in (

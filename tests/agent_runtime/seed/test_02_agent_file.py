@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime import Agent, AgentFile, AsyncRuntime, SettingsError
+from agent_runtime import Agent, AgentFile, AsyncRuntime, SettingsError, TrustRequest
+from agent_runtime.agent.agent_file import IndexSettings
 from tests.agent_runtime.seed.parts import Model, reply, write_agent_file
 
 WHOLE = """\
@@ -154,3 +155,69 @@ async def test_long_output_is_cut_where_the_file_says(tmp_path: Path) -> None:
     assert len(observed) < 600
     assert "characters left out" in observed
     assert "900" in observed
+
+
+DOCUMENTED = Path(__file__).with_name("document.agent.yaml")
+SEARCH = "agent: {name: A, model: {provider: scripted}, tools: [{name: semantic_search%s, config: {%s}}]%s}\n"
+
+
+def test_the_document_s_own_file_is_read_and_one_notice_says_where_its_keys_belong(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = folder / "agent.yaml"
+    path.write_text(DOCUMENTED.read_text(encoding="utf-8"))
+    files = [AgentFile.load(path) for _ in range(2)]
+    assert files[0].index == IndexSettings(
+        api_key_env="VOYAGE_API_KEY",
+        model="voyage-code-3",
+        base_url="https://api.voyageai.com/v1",
+        max_results=5,
+        timeout=60,
+    )
+    assert files[0].max_output_chars == {"execute": 10_000, "semantic_search": 8_000}
+    service = files[1].embeddings({"VOYAGE_API_KEY": "k"})
+    assert service is not None
+    assert (service.api_key, service.most) == ("k", 5)
+    with pytest.raises(SettingsError, match="VOYAGE_API_KEY is not set"):
+        files[1].embeddings({})
+    (notice,) = (record.getMessage() for record in caplog.records)
+    assert notice.startswith(f"{path}:56: ")
+    assert "definitions are sent to 'https://api.voyageai.com/v1'" in notice
+
+
+def test_keys_of_semantic_search_mean_what_they_meant(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = folder / "agent.yaml"
+
+    def index(config: str, more: str = "", sections: str = "") -> IndexSettings | None:
+        path.write_text(SEARCH % (more, config, sections))
+        return AgentFile.load(path).index
+
+    usual, local = index("max_results: 7"), index("base_url: 'http://localhost:11434/v1', model: bge-m3")
+    assert usual is not None
+    assert (usual.api_key_env, usual.max_results) == ("VOYAGE_API_KEY", 7)
+    assert local is not None
+    assert (local.api_key_env, local.model) == (None, "bge-m3")
+    caplog.clear()
+    assert index("max_output_chars: 8000") is None
+    assert index("max_results: 7", more=", enabled: false") is None
+    assert not caplog.records
+    with pytest.raises(SettingsError, match="`index` and the `config` of semantic_search"):
+        index("max_results: 7", sections=", index: {}")
+    path.write_text((SEARCH % ("", "timeout: 5", "")).replace("semantic_search", "execute"))
+    with pytest.raises(SettingsError, match="`timeout` has no effect for execute; it is for semantic_search"):
+        AgentFile.load(path)
+
+
+def test_the_service_of_semantic_search_takes_effect_only_after_trust(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(request: TrustRequest) -> None:
+        keys = [key.key for key in request.keys]
+        assert "tools[8].config.api_key_env" in keys
+        assert "tools[8].config.base_url" in keys
+        raise SettingsError("no")
+
+    (folder / "agent.yaml").write_text(DOCUMENTED.read_text(encoding="utf-8"))
+    with pytest.raises(SettingsError, match=r"^no$"):
+        AgentFile.load(folder / "agent.yaml", review=refuse)
+    assert not caplog.records
