@@ -34,7 +34,7 @@ from bot.jobs.steering import find_plan, steer
 from bot.jobs.storage import MAX_SEALED_BYTES, SavedJob, SealError, comment_digest, seal, unseal
 from bot.permissions.levels import Refusal
 from bot.publishing.markdown import code
-from bot.publishing.outcome import Failed, JobOutcome, Stopped
+from bot.publishing.outcome import Failed, Finished, JobOutcome, Stopped
 
 log = logging.getLogger(__name__)
 SESSION_FILE = "session.codepilot"
@@ -120,6 +120,9 @@ async def handle_steering(context: JobContext, command: Steering, snapshot: Thre
         if running and isinstance(command, Stop):
             if (refusal := await _stop_runs(context, stamps, running)) is not None:
                 return await context.refuse(refusal)
+            if not await context.queue.is_live(context.job.repo.id, context.job.thread.key):
+                await context.react("+1")
+                return Finished(is_silent=True)
         elif running and isinstance(command, Approve | Deny | Continue):
             # The work of a resumed job would wait here for the end of another run.
             reason = _DEAF if isinstance(command, Continue) else _BUSY
@@ -128,9 +131,15 @@ async def handle_steering(context: JobContext, command: Steering, snapshot: Thre
     if problem and isinstance(command, Approve | Deny | Continue) and await find_plan(context, jobs) is None:
         return await context.refuse(Refusal(reason=problem, cause="no-saved-job"))
     outcome = await steer(context, command, snapshot)
+    return outcome if handover is None else await _claim_saved_jobs(context, handover) or outcome
+
+
+async def _claim_saved_jobs(context: JobContext, handover: WorkflowResume) -> JobOutcome | None:
+    """Say in the comments of answered jobs that this run resumes them; refuse if another one does."""
+    stamps = context.services.stamps
     for stored in await context.queue.jobs_in_thread(context.job.repo.id, context.job.thread.key):
-        saved = None if handover is None else handover.saved.get(stored.job.id)
-        if handover is None or saved is None or stored.state is not JobState.QUEUED or saved.job.id in handover.claimed:
+        saved = handover.saved.get(stored.job.id)
+        if saved is None or stored.state is not JobState.QUEUED or saved.job.id in handover.claimed:
             continue
         mark = context.services.marker(saved.job)
         text = f"▶️ Answered. [This workflow run]({context.services.run_url}) continues the work.\n\n{mark}"
@@ -144,7 +153,7 @@ async def handle_steering(context: JobContext, command: Steering, snapshot: Thre
         stamp = "" if stamps is None else await stamps.make(saved.job, context.github.redact_text, room)
         await context.github.comments.edit(saved.job.repo.full_name, located[0], located[1].id, f"{text}{stamp}")
         handover.claimed.add(saved.job.id)
-    return outcome
+    return None
 
 
 async def _report_lost_jobs(context: JobContext, stamps: Stamps) -> None:
@@ -184,6 +193,7 @@ async def _stop_runs(context: JobContext, stamps: Stamps, running: Collection[St
         # The job may have reported its end itself, in the seconds that GitHub gave it.
         if last is not None and last.state in LIVE_STATES:
             await _report_end(context, stamp, Stopped(reason=f"Stopped by @{context.job.actor.login}."))
+        await stamps.engine.end(stamp.job.id, JobState.STOPPED)
     return None
 
 

@@ -52,6 +52,10 @@ class InMemoryEngine:
             entry.record, entry.begun_at = record, now if since is None else since
             entry.stored = replace(entry.stored, enqueued_at=entry.begun_at)
 
+    async def end(self, job_id: str, state: JobState) -> None:
+        """End a running job of another engine."""
+        self._move(self._entry(job_id), state)
+
     async def amend(self, job: Job) -> None:
         entry = self._entry(job.id)
         entry.stored = replace(entry.stored, job=job)

@@ -14,6 +14,7 @@ from unittest.mock import patch
 import pytest
 
 from bot.domain.job import JobState
+from bot.jobs.record import JobRecord
 from tests.fakes.agent import execute, reply, wait_for_test
 from tests.fakes.site import FakeRun
 from tests.seam import COMPLETION, FIX, FIXED_CALC, Seam, open_seam
@@ -363,6 +364,18 @@ async def test_stop_ends_a_job_that_waits_beside_the_running_one(tmp_path: Path)
             assert await say(stage, "/codepilot stop") is JobState.DONE
             stopped = [body for body in bodies(stage) if "### ⏹️ Stopped" in body]
             assert ["Stopped by @mona." in body for body in stopped] == [True, True]
+
+
+async def test_stop_lets_a_job_with_work_end_after_the_running_one(tmp_path: Path) -> None:
+    asks = {"CODEPILOT_NETWORK": "pypi.org", "CODEPILOT_LEVEL": "ask", "CODEPILOT_APPROVALS": "artifact"}
+    async with open_seam(tmp_path, [reply(execute("sh check.sh > log"))], WAITS) as stage:
+        stage.issue()
+        assert await say(stage, "/codepilot fix", 1, **asks) is JobState.WAITING
+        async with working(stage):
+            stage.hub.workflow_app.permissions["actions"] = "write"
+            with patch.object(JobRecord, "has_worked", new=True):
+                async with asyncio.timeout(20):
+                    assert await say(stage, "/codepilot stop") is JobState.STOPPED
 
 
 @pytest.mark.parametrize("mode", ["always", "on-change", "never"])
