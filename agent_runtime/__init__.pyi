@@ -9,6 +9,8 @@ from .agent.document import read_settings as read_settings
 from .agent.document import schema_of as schema_of
 from .agent.trust import TrustRecord as TrustRecord
 from .agent.trust import TrustRequest as TrustRequest
+from .compat.coding import CodingAgent as CodingAgent
+from .compat.coding import CodingTools as CodingTools
 from .context.first_message import INSTRUCTION_FILES as INSTRUCTION_FILES
 from .context.first_message import read_instructions as read_instructions
 from .context.first_message import read_skills as read_skills

@@ -156,7 +156,7 @@ class LoopThread:
 
     def prepare(self, work: Callable[[], Coroutine[Any, Any, T]]) -> LoopWork[T]:
         """Prepare a coroutine for the loop; raise UsageError in an event loop, after `stop`, or in a forked process."""
-        if self._instead and _is_in_a_loop():
+        if self._instead and is_in_a_loop():
             raise UsageError(
                 f"{self._name} would block the event loop in which it is called; use {self._instead} there."
             )
@@ -257,7 +257,7 @@ class LoopWork(Generic[T]):
             await asyncio.wait(self._tasks)
 
 
-def _is_in_a_loop() -> bool:
+def is_in_a_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:

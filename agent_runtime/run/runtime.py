@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from types import TracebackType, coroutine
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
 from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.delegation import Delegation
 from agent_runtime.core.errors import ResumeCode, ResumeError, UsageError
 from agent_runtime.core.events import Ended
 from agent_runtime.core.values import Outcome, PendingCall, Status, Task, Usage
-from agent_runtime.processes.spawn import LoopThread
+from agent_runtime.processes.spawn import LoopThread, is_in_a_loop
 from agent_runtime.providers.models import require_image_support
 from agent_runtime.providers.protocol import Provider
 from agent_runtime.run import hooks as hooks_module
@@ -140,6 +140,8 @@ class AsyncRuntime:
         self._work: asyncio.Task[Outcome] | None = None
         self._lock = asyncio.Lock()
         self._resets = self._aborts = 0
+        self._resetting: asyncio.Task[None] | None = None
+        self._stale_state = self._stale_tools = False
         self._resumable, self._closed = resumable, False
         self._former_providers: list[Provider] = []
 
@@ -197,7 +199,7 @@ class AsyncRuntime:
         progress = self._state.progress
         return progress.waiting is not None or (progress.is_open and self._work is None)
 
-    def register_tool(self, name: str, func: Callable[..., Any], *, replace: bool = False) -> None:
+    def register_tool(self, name: str, func: Callable[..., Any], replace: bool = False) -> None:  # noqa: FBT001, FBT002 - the seed's documented signature
         """Register a function as a tool; signature and docstring are its declaration.
 
         Raises:
@@ -228,8 +230,7 @@ class AsyncRuntime:
 
             await require_output_schema(task.output_schema)
         resets = self._resets
-        async with self._lock:
-            self._require_usable(resets)
+        async with self._turn(resets):
             if (pending := self.pending) is not None:
                 raise ResumeError(ResumeCode.UNANSWERED, request=pending.request_id, tool=pending.tool)
             if aborts != self._aborts:
@@ -251,8 +252,7 @@ class AsyncRuntime:
 
         self._require_outside()
         resets = self._resets
-        async with self._lock:
-            self._require_usable(resets)
+        async with self._turn(resets):
             if not self.unfinished:
                 raise ResumeError(ResumeCode.NOTHING_WAITS)
             answer = parse_answer(self.pending, approve=approve, note=note, request_id=request_id)
@@ -283,20 +283,48 @@ class AsyncRuntime:
         else:
             loop.call_soon_threadsafe(work.cancel)
 
-    async def reset(self) -> None:
-        """Stop the run and delete all state. Waiting runs are refused.
+    def reset(self) -> Awaitable[None]:
+        """Stop the run and delete all state, at once if nothing runs; await the end of its programs, or not.
+
+        Waiting runs are refused.
 
         Raises:
             UsageError: see `run`.
         """
-        self._require_outside()
+        work, is_in_loop = self._work, is_in_a_loop()
+        if is_in_loop:
+            self._require_outside()
         self._resets += 1
+        self._require_usable(self._resets)
         self.abort()
+        self._stale_state = self._stale_tools = True
+        if not self._lock.locked():
+            self._delete_state()
+        if is_in_loop:
+            self._resetting = asyncio.create_task(self._finish_reset())
+            return self._resetting
+        if work is not None:
+            asyncio.run_coroutine_threadsafe(self._finish_reset(), work.get_loop())
+        return self._await_reset()  # or the next run finishes it
+
+    @coroutine
+    def _await_reset(self) -> Generator[Any, Any, None]:  # unlike a coroutine, no warning if nothing awaits it
+        yield from self._finish_reset().__await__()
+
+    async def _finish_reset(self) -> None:
         async with self._lock:
-            self._require_usable(self._resets)
+            await self._apply_reset()
+
+    async def _apply_reset(self) -> None:
+        if self._stale_tools and not self._closed:
             await self._toolbox.reset()
-            self._cached = None
-            self._state.reset()
+            self._stale_tools = False
+        if self._stale_state:
+            self._delete_state()
+
+    def _delete_state(self) -> None:
+        self._stale_state, self._cached = False, None
+        self._state.reset()
 
     async def close(self) -> None:
         """Stop the run and release terminals, connections and the session; idempotent."""
@@ -313,6 +341,7 @@ class AsyncRuntime:
             if self.agent.delegation is not None and self.agent.delegation.provider is not None:
                 stack.push_async_callback(self.agent.delegation.provider.close)
             stack.push_async_callback(self._toolbox.close)
+            stack.push_async_callback(self._apply_reset)  # of state only
 
     async def set_provider(self, provider: Provider) -> None:
         """Replace the model after the current run. The former provider is closed with the runtime.
@@ -323,8 +352,7 @@ class AsyncRuntime:
         """
         self._require_outside()
         resets = self._resets
-        async with self._lock:
-            self._require_usable(resets)
+        async with self._turn(resets):
             self._toolbox.set_provider(provider)
             self._former_providers.append(self.agent.provider)
             self.agent = replace(self.agent, provider=provider)
@@ -341,8 +369,7 @@ class AsyncRuntime:
 
         self._require_outside()
         resets = self._resets
-        async with self._lock:
-            self._require_usable(resets)
+        async with self._turn(resets):
             await ToolServer(self.agent, self._toolbox.registry, self._state, self._gate).serve()
 
     def create_child_runs(self, caller: DelegatingRun, bounds: Delegation) -> ChildRuns:
@@ -355,10 +382,30 @@ class AsyncRuntime:
         hooks = HookSystem(listener, answers_from=self.hooks)
         return AsyncRuntime(agent, session, hooks=hooks, console=self._console, request_prefix=f"[task {task}] ")
 
+    def _append_execution(self, _text: str) -> Never:
+        raise UsageError(
+            "There is no execution buffer: return the text from the tool instead of _append_execution(…). To refuse "
+            "a call, raise ToolError."
+        )
+
+    @property
+    def _terminal_manager(self) -> Never:
+        raise UsageError(
+            "There is no terminal manager: take the tool, execute = runtime.registry.get('execute').func, before you "
+            "register yours, and return await execute(…) from an async function."
+        )
+
     def _require_outside(self) -> None:
         """Reject a caller for which the run waits: it would never end."""
         if self._work is not None and asyncio.current_task() is self._work:
             raise UsageError(WAITS_FOR_ITSELF)
+
+    @asynccontextmanager
+    async def _turn(self, resets: int) -> AsyncIterator[None]:
+        async with self._lock:
+            self._require_usable(resets)
+            await self._apply_reset()
+            yield
 
     def _require_usable(self, resets: int) -> None:
         """Reject a call if the runtime was closed or reset while it waited."""
@@ -448,7 +495,7 @@ class Runtime:
         self._loop = LoopThread("Runtime", "AsyncRuntime", owner=self)
         hooks = HookSystem()
         ask = None if quiet else hooks_module.install_defaults(hooks)
-        self._runtime = AsyncRuntime(
+        self._async = AsyncRuntime(
             agent_file,
             session,
             session_id=session_id,
@@ -472,37 +519,37 @@ class Runtime:
     @property
     def hooks(self) -> HookSystem:
         """See `AsyncRuntime.hooks`."""
-        return self._runtime.hooks
+        return self._async.hooks
 
     @property
     def registry(self) -> Registry:
         """See `AsyncRuntime.registry`."""
-        return self._runtime.registry
+        return self._async.registry
 
     @property
     def session(self) -> Session:
         """See `AsyncRuntime.session`."""
-        return self._runtime.session
+        return self._async.session
 
     @property
     def messages(self) -> list[dict[str, str]]:
         """See `AsyncRuntime.messages`."""
-        return self._runtime.messages
+        return self._async.messages
 
     @property
     def pending(self) -> PendingCall | None:
         """See `AsyncRuntime.pending`."""
-        return self._runtime.pending
+        return self._async.pending
 
     @property
     def outcome(self) -> Outcome | None:
         """See `AsyncRuntime.outcome`."""
-        return self._runtime.outcome
+        return self._async.outcome
 
     @property
     def unfinished(self) -> bool:
         """See `AsyncRuntime.unfinished`."""
-        return self._runtime.unfinished
+        return self._async.unfinished
 
     def run(self, task: str | Task) -> Outcome:
         """Work on a task; see `AsyncRuntime.run`. Ctrl+C stops it and raises `KeyboardInterrupt`.
@@ -512,7 +559,7 @@ class Runtime:
             ResumeError: a call of an earlier run waits.
             SessionError: the session cannot be written.
         """
-        return self._call(lambda: self._runtime.run(task))
+        return self._call(lambda: self._async.run(task))
 
     def resume(
         self,
@@ -522,19 +569,19 @@ class Runtime:
         request_id: str | None = None,
     ) -> Outcome:
         """See `AsyncRuntime.resume`."""
-        return self._call(lambda: self._runtime.resume(approve=approve, note=note, request_id=request_id))
+        return self._call(lambda: self._async.resume(approve=approve, note=note, request_id=request_id))
 
     def send_message(self, message: str) -> None:
         """See `AsyncRuntime.send_message`."""
-        self._runtime.send_message(message)
+        self._async.send_message(message)
 
     def abort(self) -> None:
         """See `AsyncRuntime.abort`."""
-        self._runtime.abort()
+        self._async.abort()
 
     def register_tool(self, name: str, func: Callable[..., Any], replace: bool = False) -> None:  # noqa: FBT001, FBT002 - the seed's documented signature
         """See `AsyncRuntime.register_tool`."""
-        self._runtime.register_tool(name, func, replace=replace)
+        self._async.register_tool(name, func, replace=replace)
 
     def call(self, work: Callable[[AsyncRuntime], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine function on the runtime's event loop, where it is an `AsyncRuntime`.
@@ -542,20 +589,24 @@ class Runtime:
         Raises:
             UsageError: see `run`; or the runtime is closed.
         """
-        return self._loop.run(lambda: work(self._runtime))
+        return self._loop.run(lambda: work(self._async))
 
     def reset(self) -> None:
         """See `AsyncRuntime.reset`."""
-        self._loop.run(self._runtime.reset)
+
+        async def reset() -> None:
+            await self._async.reset()
+
+        self._loop.run(reset)
 
     def close(self) -> None:
         """See `AsyncRuntime.close`."""
         if not self._loop.stopped:
-            self._loop.run(self._runtime.close)
+            self._loop.run(self._async.close)
             self._loop.stop()
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, Outcome]]) -> Outcome:
-        if RUNNING.get() is self._runtime:
+        if RUNNING.get() is self._async:
             raise UsageError(WAITS_FOR_ITSELF)
         return self._loop.run(work)
 

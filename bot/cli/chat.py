@@ -516,7 +516,7 @@ class Chat:
         return self._settle_calls(self._resumed(reply))
 
     def reset(self) -> None:
-        self._runner.run(self._runtime.reset())
+        self._runner.get_loop().run_until_complete(self._runtime.reset())
 
     def use(self, provider: Provider) -> None:
         """Use another model from the next task on.

@@ -62,6 +62,13 @@ def test_nothing_heavy_is_loaded_before_it_is_used(names: str) -> None:
     assert not loaded & {*_HEAVY}
 
 
+def test_the_names_of_llm_coding_agent_are_there_and_loaded_last() -> None:
+    assert "llm" not in imported_by("import agent_runtime; dir(agent_runtime); from agent_runtime import *")
+    assert "llm" in imported_by(
+        "from agent_runtime import CodingAgent, CodingTools; CodingAgent.run; CodingTools.read_file"
+    )
+
+
 def test_what_a_run_works_with_is_loaded_when_a_runtime_is_made() -> None:
     loaded = imported_by("from agent_runtime import Agent, AsyncRuntime")
     later = ("agent.agent_file", "index", "providers.catalog", "run.run.", "run.toolbox", "tools", "transports")

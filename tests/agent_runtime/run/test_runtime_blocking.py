@@ -76,11 +76,11 @@ def test_another_thread_stops_a_run_and_its_command(runtime_of: Callable[..., Ru
     outcomes: list[Outcome] = []
     thread = threading.Thread(target=lambda: outcomes.append(runtime.run("Sleep")))
     thread.start()
-    asyncio.run(eventually(lambda: "sleep 1000" in runtime._runtime._toolbox.shell.status))
+    asyncio.run(eventually(lambda: "sleep 1000" in runtime._async._toolbox.shell.status))
     runtime.abort()
     thread.join(30)
     assert [outcome.status for outcome in outcomes] == [Status.STOPPED]
-    assert "running" not in runtime._runtime._toolbox.shell.status
+    assert "running" not in runtime._async._toolbox.shell.status
     assert runtime.run("Again").status is Status.FINISHED
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime import AsyncRuntime, FileSession, Outcome, Policy, Rule, Runtime, Status, UsageError
+from agent_runtime import Agent, AsyncRuntime, FileSession, Outcome, Policy, Rule, Runtime, Status, UsageError
 from tests.agent_runtime.seed.parts import Model, reply
 from tests.waiting import eventually
 
@@ -128,6 +128,80 @@ async def test_a_run_that_waits_for_its_turn_is_refused_instead_of_holding_the_r
     assert isinstance(waited, UsageError)
     assert str(await runtime.run("Again")) == "Anew."
     assert len(model.requests) == 2
+
+
+def reset(runtime: AsyncRuntime) -> None:
+    """Call it as the document does, without `await`."""
+    runtime.reset()  # type: ignore[unused-awaitable]
+
+
+async def test_without_await_the_state_is_gone_at_once_and_the_next_run_is_new(start: Start) -> None:
+    runtime, model = start(
+        reply('execute("server", "sleep 600", 0, new_terminal=True)', done="One."), reply(done="Anew."), chat=True
+    )
+    await runtime.run("First")
+    reset(runtime)
+    assert runtime.messages == []
+    assert str(await runtime.run("Second")) == "Anew."
+    assert len(model.requests[-1].messages) == 1
+    assert "server" not in model.requests[-1].status
+
+
+async def test_without_await_programs_end_without_another_run(start: Start, place: Path) -> None:
+    runtime, _ = start(reply('execute("server", "sleep 600", 0, new_terminal=True)', done="One."), chat=True)
+    await runtime.run("First")
+    assert await runtime.list_programs()
+    reset(runtime)
+    await eventually(lambda: not runtime._stale_tools)
+    assert not await runtime.list_programs()
+
+
+@pytest.mark.parametrize("closes", [False, True])
+async def test_without_await_a_run_under_way_is_stopped_and_its_history_deleted(
+    start: Start,
+    tmp_path: Path,
+    closes: bool,  # noqa: FBT001 - a test's parameter
+) -> None:
+    using = {"session": "file", "session_dir": tmp_path / "sessions"}
+    runtime, _ = start(reply('execute("main", "sleep 600")'), reply(done="Anew."), using=using)
+    calls: list[str] = []
+    runtime.hooks.register("tool_call", lambda tool, **_: calls.append(tool))
+    running = asyncio.create_task(runtime.run("Sleep"))
+    await eventually(lambda: calls)
+    reset(runtime)
+    if closes:
+        await runtime.close()
+    else:
+        assert str(await runtime.run("Again")) == "Anew."
+    assert (await running).status is Status.STOPPED
+    await runtime.close()
+    logs = [path.read_text() for path in (tmp_path / "sessions").glob("*.jsonl")]
+    assert len(logs) == (0 if closes else 1)
+    assert "sleep 600" not in "".join(logs)
+
+
+def test_between_two_event_loops_it_resets_as_well(described: Callable[..., tuple[Agent, Model]]) -> None:
+    agent, model = described(reply('execute("main", "cd /")', done="One."), reply('execute("main", "pwd")', done="2."))
+    runtime = AsyncRuntime(agent)
+    with asyncio.Runner() as runner:
+        runner.run(runtime.run("First"))
+        reset(runtime)
+        assert runtime.messages == []
+        runner.run(runtime.run("Second"))
+        assert model.requests[-1].messages[0].text.startswith("[Task 1]\nSecond")
+        assert "/\n" not in runtime.messages[-1]["content"]
+        runner.run(runtime.close())
+
+
+async def test_a_thread_resets_a_run_that_the_loop_works_on(start: Start) -> None:
+    runtime, _ = start(reply('execute("main", "sleep 600")'))
+    calls: list[str] = []
+    runtime.hooks.register("tool_call", lambda tool, **_: calls.append(tool))
+    running = asyncio.create_task(runtime.run("Sleep"))
+    await eventually(lambda: calls)
+    await asyncio.to_thread(reset, runtime)
+    assert (await running).status is Status.STOPPED
+    await eventually(lambda: runtime.messages == [])
 
 
 def test_the_blocking_runtime_resets_as_well(start_sync: Callable[..., tuple[Runtime, Model]]) -> None:

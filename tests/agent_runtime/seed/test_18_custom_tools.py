@@ -127,3 +127,26 @@ def test_the_blocking_runtime_takes_tools_and_shows_them(start_sync: Callable[..
     runtime.run("Search")
     assert "x 0" in model.read[1]
     runtime.register_tool("web_search", lambda query: "another", replace=True)
+
+
+def test_the_documented_tools_of_the_original_are_told_what_to_do_instead(
+    start_sync: Callable[..., tuple[Runtime, Model]],
+) -> None:
+    runtime, model = start_sync(reply('web_search("x")'), reply('execute("main", "touch made")'), reply(done="."))
+    errors: list[str] = []
+    runtime.hooks.register("runtime_error", lambda error, **_: errors.append(error))
+
+    def web_search(query: str) -> None:
+        """Search."""
+        runtime._async._append_execution(f"[web_search] {query}")
+
+    def safe_execute(session_id: str, command: str, timeout: int = 10, new_terminal: bool = False) -> object:  # noqa: FBT001, FBT002 - the document's
+        """Run a command."""
+        return runtime._async._terminal_manager.execute(session_id, command, timeout, new_terminal)
+
+    runtime.register_tool("web_search", web_search)
+    runtime.register_tool("execute", safe_execute, True)  # noqa: FBT003 - as documented
+    runtime.run("Search")
+    assert "return the text from the tool" in errors[0]
+    assert "execute = runtime.registry.get('execute').func" in errors[1]
+    assert "return the text from the tool" in model.read[1]

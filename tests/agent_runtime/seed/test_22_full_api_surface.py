@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import gc
 import inspect
 import os
+import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -80,6 +82,36 @@ def test_the_names_are_there() -> None:
     assert {*NAMES} <= {*dir(agent_runtime)}
     assert {*EVENTS} <= {kind.name for kind in EventType}
     assert all(EventType[name] == name.lower() for name in EVENTS)
+
+
+DOCUMENT = (Path(__file__).parent / "api_surface.txt").read_text(encoding="utf-8")
+"""What CodePilot 0.9.1's document says about `Runtime` and `AsyncRuntime`, word for word."""
+
+
+def documented_methods() -> dict[str, ast.arguments]:
+    """The parameters of each method in the document's list."""
+    listed = re.sub(r"\s+#.*", "", DOCUMENT[DOCUMENT.index("Full API Surface") :])
+    calls = re.findall(r"^(?:Runtime|runtime\.(\w+))\(((?:[^()]|\n)*)\)(?: ->.*)?\n *$", listed, re.MULTILINE)
+    declared = [ast.parse(f"def {name or '__init__'}({arguments}): ...").body[0] for name, arguments in calls]
+    return {each.name: each.args for each in declared if isinstance(each, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("kind", [Runtime, AsyncRuntime])
+def test_each_method_has_the_documented_parameters_in_order_and_is_as_async(kind: type[object]) -> None:
+    methods = documented_methods()
+    assert methods.keys() == {"__init__", "run", "send_message", "reset", "abort", "register_tool"}
+    awaited = set(re.findall(r"await runtime\.(\w+)\(", DOCUMENT)) if kind is AsyncRuntime else set()
+    for name, arguments in methods.items():
+        signature = inspect.signature(getattr(kind, name))
+        given = [each for each in signature.parameters.values() if each.name != "self"]
+        plain = [each for each in given if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        assert [each.name for each in plain] == [each.arg for each in arguments.args], name
+        defaults = [ast.literal_eval(default) for default in arguments.defaults]
+        assert [each.default for each in plain][len(plain) - len(defaults) :] == defaults, name
+        added = [each for each in given if each not in plain]
+        assert all(each.kind is inspect.Parameter.KEYWORD_ONLY and each.default != each.empty for each in added), name
+        is_async = inspect.iscoroutinefunction(getattr(kind, name)) or "Coroutine" in signature.return_annotation
+        assert is_async is (name in awaited), name
 
 
 @pytest.mark.parametrize("kind", [Runtime, AsyncRuntime])
