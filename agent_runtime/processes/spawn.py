@@ -169,6 +169,7 @@ class LoopThread:
                 raise UsageError(f"This {self._name} is closed; create a new one.")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
+                self._loop.set_default_executor(_LoopExecutor())
                 self._thread = threading.Thread(target=self._run_loop, args=[self._loop], name="codepilot", daemon=True)
                 self._thread.start()
             return LoopWork(self._loop, work)
@@ -199,7 +200,6 @@ class LoopThread:
             with suppress(KeyboardInterrupt, SystemExit):
                 loop.run_forever()
                 break
-        loop.set_default_executor(_InlineExecutor())
         pending = asyncio.all_tasks(loop)
         for task in pending:
             task.cancel()
@@ -214,11 +214,16 @@ class LoopThread:
         atexit.unregister(self.stop)
 
 
-class _InlineExecutor(ThreadPoolExecutor):
-    """Runs functions in the calling thread: at the interpreter's exit no thread takes them any more."""
+class _LoopExecutor(ThreadPoolExecutor):
+    """The threads of a loop; at the interpreter's exit, when none takes work any more, the loop's own thread."""
 
     @override
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except RuntimeError as error:
+            if not str(error).startswith("cannot schedule"):  # else it may be in the queue
+                raise
         future = Future[T]()
         try:
             future.set_result(fn(*args, **kwargs))

@@ -119,6 +119,10 @@ class RetryPolicy:
             await self.sleep(wait)
 
 
+BRIEF_RETRY = RetryPolicy(attempts=3, first_wait=0.5, longest_wait=1.0, longest_retry_after=60.0)
+"""Attempts of at most 1.5 seconds, as the SDKs themselves make: the caller sees an outage at once."""
+
+
 def _exhausted_error(
     service: ModelService, attempts: int, last: AttemptFailedError, *, may_think: bool
 ) -> ModelUnreachableError:

@@ -19,7 +19,7 @@ from agent_runtime.core.events import Event, Observed, Replied, ToolReturned
 from agent_runtime.core.values import ToolRequest, Usage
 from agent_runtime.providers.faults import AttemptFailedError, ModelService
 from agent_runtime.providers.llm import convert_plugin_errors, stream_in_thread
-from agent_runtime.providers.models import ModelOptions, load_prices
+from agent_runtime.providers.models import load_prices
 from agent_runtime.providers.protocol import (
     BlockJoiner,
     CallChunk,
@@ -31,6 +31,7 @@ from agent_runtime.providers.protocol import (
     TextChunk,
     ToolCalling,
 )
+from agent_runtime.providers.retry import BRIEF_RETRY
 from agent_runtime.providers.sdk import yield_cooperatively
 from agent_runtime.run.loop import clip_value
 
@@ -95,7 +96,7 @@ class ConversationProvider:
             key_variable=model.key_env_var or "the model's key (`llm keys set`)",
             secret=(self._key or "").strip(),
         )
-        return ModelOptions().retry.run(lambda: self._attempt(request, service), service)
+        return BRIEF_RETRY.run(lambda: self._attempt(request, service), service)
 
     async def close(self) -> None: ...
 

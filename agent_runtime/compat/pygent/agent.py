@@ -211,12 +211,17 @@ class Agent:
             raise UsageError(WAITS_FOR_ITSELF)
         self._take_over()
         limits = RunLimits(
-            max_steps=max_steps, max_seconds=_LONGEST_SECONDS if max_time is None else max_time, max_repeated_calls=20
+            max_steps=max_steps,
+            max_seconds=_LONGEST_SECONDS if max_time is None else max_time,
+            max_repeated_calls=20,
+            outage_seconds=0.0,
         )
         self._step_timeout, self._timed_out = step_timeout, ""
         try:
             with self.runtime.held() if isinstance(self.runtime, Runtime) else contextlib.nullcontext():
                 outcome = self._loop.run(partial(self._worked, user_msg, limits))
+                if self._aborting is not None:
+                    self._loop.run(partial(asyncio.wait_for, self._aborting, None))
         finally:
             self._refresh()
         if outcome.status is Status.TIMEOUT:
@@ -234,7 +239,7 @@ class Agent:
 
     async def _worked(self, user_msg: str, limits: RunLimits) -> Outcome:
         """Run one task on the loop; stopped, it gives what it came to."""
-        self._task = asyncio.current_task()
+        self._task, self._aborting = asyncio.current_task(), None
         stopped = Outcome(status=Status.STOPPED, reason="The run was stopped.")
         try:
             engine = await self._ready()

@@ -38,6 +38,7 @@ from agent_runtime.providers.protocol import (
 )
 from agent_runtime.providers.protocol import Message as MessageProtocol
 from agent_runtime.providers.recording import join_calls
+from agent_runtime.providers.retry import BRIEF_RETRY
 from agent_runtime.workspace.files import Workspace
 
 A = TypeVar("A")
@@ -218,7 +219,7 @@ def provider_of(model: Model | Provider, name: str) -> Provider:
     """
     if type(model) is OpenAIModel:  # one with a `chat` of its own is asked by that
         endpoint = CATALOG["openai"].endpoint(os.environ)
-        options = ModelOptions(key_variable=endpoint.key_variable, url_setting="OPENAI_BASE_URL")
+        options = ModelOptions(retry=BRIEF_RETRY, key_variable=endpoint.key_variable, url_setting="OPENAI_BASE_URL")
         key = os.environ.get(endpoint.key_variable or "")
         return provider_for("openai", model=name, api_key=key, base_url=endpoint.base_url, options=options)
     if isinstance(model, Model):

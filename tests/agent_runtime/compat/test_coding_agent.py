@@ -201,6 +201,12 @@ def test_another_model_is_told_what_the_first_one_said_and_did(project: Path) ->
     assert thought.provider_metadata == {"signature": "s"}
 
 
+def test_a_service_that_breaks_off_is_asked_three_times(project: Path) -> None:
+    model = ScriptedModel(*[ConnectionResetError("reset")] * 3, "Well.")
+    with CodingAgent(model, project) as agent, pytest.raises(ModelError, match="in 3 attempts"):
+        agent.run("Read it.")
+
+
 def test_each_response_is_kept_once_it_is_complete_and_reads_as_it_was_said(project: Path, tmp_path: Path) -> None:
     db = Database(tmp_path / "logs.db")
     model = ScriptedModel([read("hello.txt")], [read("none.txt")], RuntimeError("gone"), "Well.")

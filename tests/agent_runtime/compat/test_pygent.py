@@ -7,6 +7,7 @@ import inspect
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,14 +16,17 @@ import pytest
 
 from agent_runtime import ScriptedProvider
 from agent_runtime.compat import pygent
-from agent_runtime.compat.pygent import Agent, APIError, Persona, Runtime, Tools, set_custom_model
+from agent_runtime.compat.pygent import Agent, APIError, Persona, Runtime, Tools, models, set_custom_model
 from agent_runtime.compat.pygent.models import END_ID, Message
 from agent_runtime.core.errors import SandboxError, SessionError, SettingsError, UsageError
 from agent_runtime.core.events import Event, ToolReturned
 from agent_runtime.core.values import Status
+from agent_runtime.providers.retry import BRIEF_RETRY
+from agent_runtime.run import run
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from tests.agent_runtime.compat.pygent_models import ScriptedModel, calls
 from tests.model_server import ModelServer
+from tests.model_wires import Fails
 
 STOP = calls(("stop", {}))
 
@@ -308,6 +312,28 @@ def test_a_model_that_fails(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(APIError, match=r"[Kk]ey"):
         pygent.OpenAIModel().chat([{"role": "user", "content": "hi"}], "gpt", [])
+
+
+@pytest.mark.parametrize("is_refused", [True, False], ids=["refused", "HTTP 503"])
+async def test_a_service_that_is_down_is_reported_within_two_seconds(
+    rt: Runtime, monkeypatch: pytest.MonkeyPatch, *, is_refused: bool
+) -> None:
+    naps = list[float]()
+
+    async def nap(seconds: float) -> None:
+        naps.append(seconds)
+
+    monkeypatch.setattr(models, "BRIEF_RETRY", replace(BRIEF_RETRY, sleep=nap))
+    monkeypatch.setattr(run, "FIRST_PAUSE", 0.1)  # so that a run that waits for the service shows it soon
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-made-up")
+    async with ModelServer(replies=lambda _: Fails(503)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1" if is_refused else server.url_openai)
+        with Agent(rt) as agent, pytest.raises(APIError, match=r"\(?3 attempts"):
+            await asyncio.to_thread(agent.step, "hi")
+
+    assert len(naps) == 2
+    assert sum(naps) <= 2
+    assert len(server.requests) == (0 if is_refused else 3)
 
 
 async def test_the_default_model_speaks_to_a_service(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
