@@ -124,7 +124,7 @@ class AsyncRuntime:
         name, work_dir = self.agent.name, self.agent.work_dir
         if isinstance(session, str):
             session = create_session(
-                session, session_id or "-".join(name.lower().split()) or "agent", name, session_dir, db_url
+                session, session_id or name.lower().replace(" ", "-") or "agent", name, session_dir, db_url
             )
         if isinstance(session, FileSession):
             session.require_out_of_reach(work_dir)

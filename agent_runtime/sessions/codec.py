@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
 from types import NoneType
 from typing import Any, Literal, TypedDict, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -43,6 +43,8 @@ class Header:
     session_id: str
     agent_name: str
     created_at: float
+    is_imported: bool = False
+    """From CodePilot 0.9."""
 
 
 def encode(event: Recorded) -> bytes:
@@ -62,7 +64,7 @@ def decode(line: bytes) -> Recorded:
 
 
 def encode_header(header: Header) -> bytes:
-    return _encode_line({"format": FORMAT, **asdict(header)})
+    return _encode_line({"format": FORMAT, **_encode_fields(header)})
 
 
 def decode_header(line: bytes) -> Header:
@@ -71,7 +73,8 @@ def decode_header(line: bytes) -> Header:
     session_id, agent_name, created_at = (data.get(name) for name in ("session_id", "agent_name", "created_at"))
     if not (isinstance(session_id, str) and isinstance(agent_name, str) and isinstance(created_at, int | float)):
         raise ValueError("it does not start with the session's id")  # noqa: TRY004 - about the line's content
-    return Header(session_id=session_id, agent_name=agent_name, created_at=created_at)
+    is_imported = data.get("is_imported") is True
+    return Header(session_id=session_id, agent_name=agent_name, created_at=created_at, is_imported=is_imported)
 
 
 def check_format(number: object) -> None:
@@ -296,6 +299,11 @@ def file_name(session_id: str) -> str:
     """Return a slug for people with a hash, unique on case-insensitive disks."""
     slug = re.sub(r"[^a-z0-9]+", "-", session_id.lower())[:_SLUG_CHARS].strip("-") or "session"
     return f"{slug}-{hashlib.sha256(session_id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def original_name(session_id: str) -> str:
+    """Return the id under which CodePilot 0.9 stores a session in a file."""
+    return "".join(char if char.isalnum() or char in "-_." else "_" for char in session_id)
 
 
 _ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|(.))")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,14 @@ from agent_runtime.core.errors import SessionError, SettingsError, did_you_mean
 from agent_runtime.sessions.codec import imported_events
 from agent_runtime.sessions.database import DatabaseSession, open_database
 from agent_runtime.sessions.file import FileSession
-from agent_runtime.sessions.protocol import BaseSession, InMemorySession
+from agent_runtime.sessions.protocol import BaseSession, InMemorySession, StoredSession
 
 _LOGGER = logging.getLogger(__name__)
 
 BACKENDS = ("memory", "file", "db")
+
+_LAST_TIME = 2.0**33
+"""The year 2242; file systems hold few later times."""
 
 
 def create_session(
@@ -94,10 +98,11 @@ def import_session_table(
         SessionError: the table cannot be read, a session in it has another form, or a target is not empty.
     """
     rows = open_database(db_url).original_rows(table)
-    for session_id, text in rows:
-        name = f"Session {session_id!r} of the table {table}"
-        _save_imported(session_for(session_id), _parse_content(text, name), name)
-    return [session_id for session_id, _ in rows]
+    for row in rows:
+        name = f"Session {row['session_id']!r} of the table {table}"
+        content = _parse_content(str(row["messages"]), name)
+        _save_imported(session_for(str(row["session_id"])), {**row, **content}, name)
+    return [str(row["session_id"]) for row in rows]
 
 
 def _parse_content(text: str, name: str) -> dict[str, Any]:
@@ -114,8 +119,24 @@ def _parse_content(text: str, name: str) -> dict[str, Any]:
 
 
 def _save_imported(session: BaseSession, content: Mapping[str, Any], name: str) -> None:
+    if isinstance(session, FileSession):
+        session.original = None
     if session.metadata() is not None:
         raise SessionError(f"Session {session.session_id!r} is not empty; import into another one, or reset it first.")
-    session.save(content["messages"])
+    if content["messages"] and isinstance(session, StoredSession | InMemorySession):
+        created_at, updated_at = (_read_time(content.get(key)) for key in ("created_at", "updated_at"))
+        agent_name = content.get("agent_name")
+        session.restore(
+            content["messages"],
+            agent_name=agent_name if isinstance(agent_name, str) and agent_name else session.agent_name,
+            created_at=created_at,
+            updated_at=max(created_at, updated_at),
+        )
+    else:
+        session.save(content["messages"])
     if extra := content.get("extra"):
         _LOGGER.warning("%s: its data other than messages (%s) was not imported.", name, ", ".join(extra))
+
+
+def _read_time(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and 0 < value < _LAST_TIME else time.time()

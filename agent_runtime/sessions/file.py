@@ -10,6 +10,7 @@ import errno
 import json
 import logging
 import os
+import shlex
 import stat
 import threading
 import time
@@ -30,11 +31,13 @@ from agent_runtime.sessions.codec import (
     Log,
     Metadata,
     check_format,
+    decode_header,
     encode,
     encode_header,
     file_name,
     message_of,
     messages_of,
+    original_name,
     parse,
     parse_rest,
 )
@@ -45,17 +48,27 @@ _LOGGER = logging.getLogger(__name__)
 _INDEX_EVERY = 64 * 1024
 """Bytes of growth between two writes of the index."""
 
+_MAX_HEADER = 64 * 1024
+
 
 class FileSession(StoredSession):
     """A session in a file: an event outlives the process at once, the machine after `commit`."""
 
     def __init__(self, session_id: str, agent_name: str = "agent", session_dir: Path | str | None = None) -> None:
         """Prepare the session, by default in `~/.codepilot/sessions`; nothing is read or created yet."""
-        super().__init__(session_id, agent_name)
+        is_usual = session_dir is None
         if session_dir is None:
             place = home_dir("The session has no place to lie", remedy="pass `session_dir`")
             session_dir = place / ".codepilot" / "sessions"
-        self.path = Path(session_dir) / f"{file_name(session_id)}.jsonl"
+        folder, original_id = Path(session_dir), original_name(session_id)
+        # CodePilot 0.9 kept both ids in one file.
+        if not _log_path(folder, session_id).exists() and _is_imported(_log_path(folder, original_id)):
+            session_id = original_id
+        super().__init__(session_id, agent_name)
+        self.path = _log_path(folder, session_id)
+        self.original: Path | None = folder / f"{original_id}.json"
+        """The file of CodePilot 0.9 that has to be imported first, if it exists."""
+        self._import_options = "" if is_usual else f" --session-dir {shlex.quote(str(folder))}"
 
     def require_out_of_reach(self, work_dir: Path) -> None:
         """Refuse a log inside the directory that the agent's tools may write to."""
@@ -67,18 +80,23 @@ class FileSession(StoredSession):
 
     @override
     def exists(self) -> bool:
+        self._require_imported()
         return self.path.is_file()
 
     @override
     def metadata(self) -> Metadata | None:
+        self._require_imported()
         with session_errors(self.path):
             return read_metadata(self.path)
 
     @override
     def list_sessions(self) -> list[Metadata]:
-        """Return all sessions in the directory, the last used first; skip unreadable logs with a warning."""
-        sessions = list[Metadata]()
-        for path in self.path.parent.glob("*.jsonl"):
+        """Return all sessions in the directory, the last used first; skip others with a warning."""
+        folder, sessions = self.path.parent, list[Metadata]()
+        if any(map(_waits_for_import, folder.glob("*.json"))):
+            command = f"codepilot import-session {shlex.quote(str(folder))}/*.json{self._import_options}"
+            _LOGGER.warning("Sessions of CodePilot 0.9 in %s are not listed. Import them: %s", folder, command)
+        for path in folder.glob("*.jsonl"):
             try:
                 with session_errors(path):
                     metadata = read_metadata(path)
@@ -91,11 +109,44 @@ class FileSession(StoredSession):
 
     @override
     def _open(self) -> LogFile:
+        self._require_imported()
         return LogFile(self.path, Header(session_id=self.session_id, agent_name=self.agent_name, created_at=0))
 
     @override
     def _read(self) -> Sequence[Recorded]:
+        self._require_imported()
         return read_log(self.path).events
+
+    def _require_imported(self) -> None:
+        if self.original is None or self.path.exists() or not _waits_for_import(self.original):
+            return
+        command = f"codepilot import-session {shlex.quote(str(self.original))}{self._import_options}"
+        raise SessionError(
+            f"Session {self.session_id!r} is in {self.original}, in the format of CodePilot 0.9. Nothing was changed. "
+            f"Import it: {command} - or move the file away to start again."
+        )
+
+
+def _log_path(folder: Path, session_id: str) -> Path:
+    return folder / f"{file_name(session_id)}.jsonl"
+
+
+def _is_imported(log: Path) -> bool:
+    with suppress(OSError, ValueError, SessionError), os.fdopen(open_regular_file(log, os.O_RDONLY), "rb") as file:
+        return decode_header(file.readline(_MAX_HEADER)).is_imported
+    return False
+
+
+def _waits_for_import(path: Path) -> bool:
+    """Return whether a file is a session of CodePilot 0.9 that was never imported here."""
+    log = _log_path(path.parent, path.stem)
+    if log.exists() or log.with_suffix(".lock").exists():
+        return False
+    with suppress(OSError, ValueError, RecursionError):
+        data = json.loads(path.read_bytes()) if path.is_file() else None
+        if isinstance(data, dict):
+            return isinstance(data.get("messages"), list) and data.get("session_id") == path.stem
+    return False
 
 
 class LogFile:
@@ -141,14 +192,19 @@ class LogFile:
             if size - self._indexed >= _INDEX_EVERY:
                 self._write_index()
 
-    def replace(self, events: Iterable[Recorded]) -> None:
+    def replace(
+        self, events: Iterable[Recorded], header: Header | None = None, updated_at: float | None = None
+    ) -> None:
         events = list(events)
+        first = self._header_line() if header is None else encode_header(header) + b"\n"
         new = self._path.with_suffix(".new")
         with self._write_lock, session_errors(self._path):
             new.unlink(missing_ok=True)
             fd = _create_file(new)
             try:
-                _write_all(fd, self._header_line() + b"".join(encode(event) + b"\n" for event in events))
+                _write_all(fd, first + b"".join(encode(event) + b"\n" for event in events))
+                if updated_at is not None:
+                    os.utime(fd, (updated_at, updated_at))
                 os.fsync(fd)
                 index_path(self._path).unlink(missing_ok=True)
                 new.replace(self._path)
@@ -161,7 +217,8 @@ class LogFile:
             self._fd, self._size, self._torn = fd, os.fstat(fd).st_size, False
             self._synced = self._indexed = 0
             self.events[:] = events
-            self._update_index_facts(_count_messages(events))
+            self._header = header or self._header
+            self._update_index_facts(_count_messages(events), updated_at)
 
     def remove(self) -> None:
         """Delete the log and its cut-off bytes; the lock stays."""
@@ -241,9 +298,9 @@ class LogFile:
         self._torn = False
         self._size += len(data)
 
-    def _update_index_facts(self, messages: int) -> None:
+    def _update_index_facts(self, messages: int, updated_at: float | None = None) -> None:
         # One value, so that `sync` in its thread never sees half of it.
-        self._index_facts = _IndexFacts(self._size, messages, time.time())
+        self._index_facts = _IndexFacts(self._size, messages, time.time() if updated_at is None else updated_at)
 
     def _write_index(self) -> None:
         size, messages, updated_at = self._index_facts

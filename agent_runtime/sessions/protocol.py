@@ -25,7 +25,7 @@ from agent_runtime.core.errors import SessionError, SessionInUseError
 from agent_runtime.core.events import Recorded, Replied
 from agent_runtime.core.values import Image, ToolRequest
 from agent_runtime.processes.spawn import start_time
-from agent_runtime.sessions.codec import ChatMessage, Metadata, imported_events, messages_of, new_messages
+from agent_runtime.sessions.codec import ChatMessage, Header, Metadata, imported_events, messages_of, new_messages
 
 
 class Session(Protocol):
@@ -82,7 +82,9 @@ class OpenLog(Protocol):
     def sync(self) -> None:
         """Make the recorded events durable; blocks, and may run in a thread beside `append`."""
 
-    def replace(self, events: Iterable[Recorded]) -> None:
+    def replace(
+        self, events: Iterable[Recorded], header: Header | None = None, updated_at: float | None = None
+    ) -> None:
         """Replace all events atomically and durably by at least one other."""
 
     def remove(self) -> None: ...
@@ -151,6 +153,11 @@ class StoredSession(ABC):
             log.replace(imported)
         else:
             log.remove()
+
+    def restore(self, messages: Iterable[object], *, agent_name: str, created_at: float, updated_at: float) -> None:
+        """Fill the empty session with one of CodePilot 0.9."""
+        header = Header(session_id=self.session_id, agent_name=agent_name, created_at=created_at, is_imported=True)
+        self._open_log().replace(imported_events(messages), header, updated_at)
 
     @abstractmethod
     def exists(self) -> bool: ...
@@ -225,6 +232,11 @@ class InMemorySession:
             new = imported
         for event in new:
             self.append(event)
+
+    def restore(self, messages: Iterable[object], *, agent_name: str, created_at: float, updated_at: float) -> None:
+        """Fill the empty session with one of CodePilot 0.9."""
+        self._events.extend(imported_events(messages))
+        self.agent_name, self._created_at, self._updated_at = agent_name, created_at, updated_at
 
     def exists(self) -> bool:
         return bool(self._events)

@@ -142,10 +142,10 @@ class SessionDatabase:
                 if last:  # the first time, another process may have made them at the same moment
                     raise
 
-    def original_rows(self, table: str) -> list[tuple[str, str]]:
-        original = sa.table(table, sa.column("session_id"), sa.column("messages"))
+    def original_rows(self, table: str) -> list[dict[str, Any]]:
+        query: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(sa.table(table))
         with self._connected() as connection:
-            return [(str(session_id), str(text)) for session_id, text in connection.execute(sa.select(original))]
+            return [dict(row) for row in connection.execute(query).mappings()]
 
     def _has_tables(self, connection: Connection) -> bool:
         inspector = sa.inspect(connection)
@@ -305,13 +305,15 @@ class RowLog:
                 self._insert(connection, waiting, position=self._written, messages=self._messages)
             self._mark_written(len(waiting))
 
-    def replace(self, events: Iterable[Recorded]) -> None:
+    def replace(
+        self, events: Iterable[Recorded], header: Header | None = None, updated_at: float | None = None
+    ) -> None:
         events = list(events)
         lines = [(encode(event), _is_message(event)) for event in events]
         with self._write_lock:
             with self._changing() as connection:
                 delete_session(connection, self._key)
-                self._insert(connection, lines, position=0, messages=0)
+                self._insert(connection, lines, position=0, messages=0, header=header, updated_at=updated_at)
             self._forget()
             self._count(lines)
             self.events.extend(events)
@@ -372,11 +374,18 @@ class RowLog:
         self._mark_written(len(stored) - self._written)
 
     def _insert(
-        self, connection: Connection, lines: Sequence[tuple[bytes, bool]], *, position: int, messages: int
+        self,
+        connection: Connection,
+        lines: Sequence[tuple[bytes, bool]],
+        *,
+        position: int,
+        messages: int,
+        header: Header | None = None,
+        updated_at: float | None = None,
     ) -> None:
-        now = time.time()
+        now = time.time() if updated_at is None else updated_at
         if not position:
-            self._header = replace(self._header, created_at=now)
+            self._header = header or replace(self._header, created_at=now)
         insert_events(
             connection,
             self._header,

@@ -203,7 +203,7 @@ def chat(*, listed: bool, **options: Any) -> None:  # noqa: ANN401 - the fields 
 @click.option("--table", default="codepilot_sessions", show_default=True, help="The table to import with --from-db.")
 @click.option("--to-db", metavar="URL", help="Store the sessions in this database; default ~/.codepilot/sessions.")
 @click.option("--session-dir", type=click.Path(file_okay=False, path_type=Path), help="Store the sessions here.")
-@click.option("--agent", "agent_name", default="agent", show_default=True, help="The agent's name to store.")
+@click.option("--agent", "agent_name", default="agent", show_default=True, help="The agent's name, if none is stored.")
 def import_session(
     *,
     files: tuple[Path, ...],

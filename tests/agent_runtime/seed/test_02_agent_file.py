@@ -71,6 +71,14 @@ async def test_the_whole_file_works_with_each_provider(
         assert runtime.session.session_id == "backendengineer"
 
 
+@pytest.mark.parametrize(
+    ("name", "session_id"), [("Back End", "back-end"), ("Back  End ", "back--end-"), ("Back/End", "back/end")]
+)
+async def test_the_session_has_the_id_that_codepilot_0_9_gave_it(tmp_path: Path, name: str, session_id: str) -> None:
+    async with AsyncRuntime(write_agent_file(tmp_path, reply(done="Yes."), name=name)) as runtime:
+        assert runtime.session.session_id == session_id
+
+
 async def test_what_the_file_says_reaches_the_model(tmp_path: Path) -> None:
     (tmp_path / "more.md").write_text("Answer in rhymes.\n")
     path = write_agent_file(tmp_path, reply(done="Yes."), system_prompt="more.md", role="a poet.")

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from agent_runtime import Agent, AsyncRuntime, SandboxSettings, ScriptedProvider, pick_sandbox
 from agent_runtime.core.errors import SessionError, SettingsError
+from agent_runtime.core.events import Imported
 from agent_runtime.sessions.create import create_session, export_session_file, import_session_file, import_session_table
 from agent_runtime.sessions.database import DatabaseSession
 from agent_runtime.sessions.file import FileSession
@@ -64,6 +65,13 @@ def test_a_session_file_of_the_original_is_brought_in(
     session = store.session("ecommerce-api")
     assert import_session_file(seed, lambda _id: session) == "ecommerce-api"
     assert store.session("ecommerce-api").load() == MESSAGES
+    facts = {key: SEED[key] for key in ("session_id", "agent_name", "created_at", "updated_at")} | {"messages": 2}
+    assert store.session("ecommerce-api").metadata() == facts
+    session.close()
+    assert store.session("ecommerce-api").metadata() == facts
+    in_memory = InMemorySession("ecommerce-api")
+    import_session_file(seed, lambda _id: in_memory)
+    assert in_memory.metadata() == facts
     assert "memory_state" in caplog.text
     assert "not imported" in caplog.text
 
@@ -88,6 +96,28 @@ def test_a_session_that_holds_something_is_not_overwritten(seed: Path) -> None:
     with pytest.raises(SessionError, match="'mine' is not empty"):
         import_session_file(seed, lambda _id: session)
     assert session.load() == MESSAGES[:1]
+
+
+@pytest.mark.parametrize("time", ["1e400", "-1", "NaN", "null", '"x"', "1e300"])
+def test_a_time_that_cannot_be_one_is_the_time_of_the_import(tmp_path: Path, store: Store, time: str) -> None:
+    path = tmp_path / "x.json"
+    messages = json.dumps(MESSAGES)
+    path.write_text(f'{{"messages": {messages}, "agent_name": 3, "created_at": {time}, "updated_at": {time}}}')
+    session = store.session("x", "mine")
+    import_session_file(path, lambda _id: session)
+    metadata = session.metadata()
+    assert metadata is not None
+    assert metadata["agent_name"] == "mine"
+    assert metadata["updated_at"] >= metadata["created_at"] > 1_700_000_000
+
+
+def test_an_empty_session_is_imported_as_an_empty_one(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "x.json").write_text('{"session_id": "x", "messages": []}')
+    session = store.session("x")
+    import_session_file(tmp_path / "x.json", lambda _id: session)
+    session.append(Imported(role="user", text="hi"))
+    session.close()
+    assert store.session("x").load() == [{"role": "user", "content": "hi"}]
 
 
 @pytest.mark.parametrize(
@@ -146,6 +176,9 @@ def test_a_table_of_the_original_is_brought_in_beside_it(db_url: str) -> None:
     assert import_session_table(db_url, store.session, table="codepilot_sessions_original") == ["old", "older"]
     assert store.session("old").load() == MESSAGES
     assert store.session("older").load() == MESSAGES[:1]
+    metadata = store.session("old").metadata()
+    assert metadata is not None
+    assert (metadata["agent_name"], metadata["created_at"], metadata["updated_at"]) == ("Engineer", 1, 2)
     store.close()
     with pytest.raises(SessionError, match="cannot be used"):
         import_session_table(db_url, store.session, table="nowhere")
