@@ -131,6 +131,9 @@ class ScriptError(ModelError):
 class Interrupt(Exception):  # noqa: N818 - not an error: a message to the model that travels as an exception
     """Stops a step; its text is the model's next message."""
 
+    is_escape = False
+    """Whether control code tried to leave the interpreter."""
+
 
 FormatCode = Literal[
     "truncated",
@@ -148,8 +151,9 @@ FormatCode = Literal[
 class FormatError(Interrupt):
     """A reply that violates the protocol; `reason` replaces the transport's text for people."""
 
-    def __init__(self, code: FormatCode, message: str, *, reason: str = "") -> None:
+    def __init__(self, code: FormatCode, message: str, *, reason: str = "", is_escape: bool = False) -> None:
         super().__init__(message)
+        self.is_escape = is_escape
         self.reason = reason
         self.code: FormatCode = code
 

@@ -63,13 +63,13 @@ class EventType(StrEnum):
     SECURITY_ERROR = "security_error"
     """error: the model tried something that is not allowed, and it was prevented."""
     RUNTIME_ERROR = "runtime_error"
-    """error: the model service, the sandbox, its network, a reply or a control block failed."""
+    """error: the model service, the sandbox, its network, a reply or a control block failed; no syntax errors."""
     COMPLETION = "completion"
     """completion: before it ends the run; a handler returns an objection for the model, at most twice in a run."""
     COMPLETION_WITHDRAWN = "completion_withdrawn"
     """step: a completion, not streamed, does not count: its step or a command in it failed, or it was not accepted."""
     FINISH = "finish"
-    """summary: the task is done; the text of the completion."""
+    """summary: the task is done; the completion, or for an answer `Agent replied. Standing by for next task.`"""
     MAX_STEPS = "max_steps"
     """No arguments: the run ended at its step limit."""
     PAUSED = "paused"
@@ -417,7 +417,7 @@ class QuestionAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused(Announced):
-    """A call denied by the policy, or a rejected block."""
+    """A call denied, or an attempt to reach the host."""
 
     HOOK = EventType.SECURITY_ERROR
     ARGUMENTS = "error"
@@ -486,6 +486,8 @@ class Ended(Announced):
         match self.outcome.status:
             case Status.FINISHED:
                 yield EventType.FINISH, {"summary": self.outcome.summary}
+            case Status.ANSWERED:
+                yield EventType.FINISH, {"summary": "Agent replied. Standing by for next task."}
             case Status.MAX_STEPS:
                 yield EventType.MAX_STEPS, {}
             case Status.FAILED | Status.SANDBOX_FAILED:

@@ -37,6 +37,7 @@ from agent_runtime.interpreter.source import (
     bound_names,
     discarded_calls,
     find_missing_tools,
+    is_escape,
     parse_code,
     parse_findings,
     render_findings,
@@ -260,7 +261,9 @@ class Interpreter:
             await self.close()
             return LimitError(f"{message}\nThe block was stopped; its variables are gone.")
         advice = next((f"\n{advice}" for sign, advice in _ERROR_ADVICE.items() if sign in message), "")
-        return ControlError(message + advice)
+        control_error = ControlError(message + advice)
+        control_error.is_escape = is_escape(f"{type(inner).__name__}: {inner}")
+        return control_error
 
 
 def require_readable(state: InterpreterState) -> None:
@@ -352,6 +355,7 @@ async def start_block(
                 "control_syntax",
                 "The control block was not run: it does not fit the tools or the interpreter.\n"
                 + render_findings(failures, source),
+                is_escape=any(is_escape(failure.message) for failure in failures),
             ) from error
     else:
         return snapshot

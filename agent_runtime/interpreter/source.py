@@ -173,6 +173,17 @@ class Diagnostic:
         return self.rule == "invalid-assignment" and redefinition is not None and redefinition["name"] in tools
 
 
+_ESCAPE = re.compile(
+    r"(?:attribute|[Nn]ame) ['`]__\w+__['`]|^Cannot resolve imported|^ModuleNotFoundError"
+    r"|module '(?:asyncio|os|sys)' has no|' is not supported in this environment|^PermissionError: Permission denied: "
+)
+
+
+def is_escape(message: str) -> bool:
+    """Whether an error is the end of an attempt to reach the host."""
+    return _ESCAPE.search(message[:_MAX_MESSAGE_CHARS]) is not None
+
+
 def find_missing_tools(findings: Iterable[Diagnostic], source: str) -> list[str]:
     """Return the names of calls that nothing defines."""
     calls = (node.func for node in ast.walk(parse_code(source)) if isinstance(node, ast.Call))

@@ -55,7 +55,6 @@ _SETTLE_SECONDS = 60.0
 _FOLLOW = "read_output"
 _FAILURE_CHARS = 30_000
 _RECORDED_CHARS = 10_000
-_NOT_RUN = frozenset({"control_syntax", "missing_tool"})
 _NO_OUTPUT = "[done, without output]"
 _MIN_EXCERPT_CHARS = 400
 _MAX_NOTES = 30
@@ -180,7 +179,10 @@ class Loop:
             self.format_errors += 1
             count, most, outcome = self.format_errors, self.limits.max_format_errors, None
             text = f"[Format error {count} of {most} in a row: {error.code}. Nothing was run.]\n{error}"
-            self.state.emit(Refused(error=text) if error.code in _NOT_RUN else Faulted(error=text))
+            if error.is_escape or error.code == "missing_tool":
+                self.state.emit(Refused(error=text))
+            elif error.code != "control_syntax":  # a slip that the model corrects
+                self.state.emit(Faulted(error=text))
             self.state.record(Observed(step=step, text=text, ok=False))
             if count >= most:
                 reason = error.reason or self.transport.explain_format_errors(error.code, count)
@@ -268,7 +270,7 @@ class Loop:
 
     async def _run_calls(self, step: int, reply: ReplyState, suspended: SuspendedCalls | None = None) -> Outcome | None:
         """Run a reply's calls, record the observation, and finish the run if its completion counts."""
-        output, ok, failure = self.calls.output, True, ""
+        output, ok, failure, is_escape = self.calls.output, True, "", False
         try:
             await self.transport.run_calls(
                 reply, call=self.calls, show=output.add_print, answer=output.take_answer, suspended=suspended
@@ -276,9 +278,9 @@ class Loop:
         except FormatError as error:  # nothing ran, but the contents are stored
             notes = filter(None, [self.transport.store_unreached(), await self._read_changes(self.files.end_step)])
             text = "\n".join([str(error), "\n\n".join(notes)]).rstrip()
-            raise FormatError(error.code, text, reason=error.reason) from error
+            raise FormatError(error.code, text, reason=error.reason, is_escape=error.is_escape) from error
         except Interrupt as error:
-            ok, failure = False, clip(str(error), _FAILURE_CHARS)
+            ok, failure, is_escape = False, clip(str(error), _FAILURE_CHARS), error.is_escape
         completion = self._effective_completion(reply)
         is_known = not self.state.progress.last_calls
         unsettled = await self._settle_commands(step, is_known=is_known) if completion is not None and ok else ""
@@ -290,7 +292,7 @@ class Loop:
             parts.append(unsettled or prompts.WITHDRAWN)
         if not ok:
             failed = [answer.text for answer in reply.answers if not answer.ok]
-            self.state.emit(Faulted(error="\n\n".join(filter(None, [*failed, prints]))))
+            self.calls.report_failure(failure, "\n\n".join(filter(None, [*failed, prints])), is_escape=is_escape)
         validation = await self._check_completion(None if withdrew else completion)
         if validation.problems:
             parts.append(self._reject_completion(step, validation))
@@ -380,6 +382,7 @@ class Calls:
     ) -> None:
         self.number = 0
         self.output = StepOutput(0)
+        self.refusal = ""
         self._registry = registry
         self._policy = policy
         self.gate = gate
@@ -389,6 +392,17 @@ class Calls:
 
     def begin_step(self) -> None:
         self.output = StepOutput(self._max_step_chars)
+        self.refusal = ""
+
+    def report_failure(self, failure: str, text: str, *, is_escape: bool) -> None:
+        if is_escape:
+            self._state.emit(Refused(error=text))
+        elif not self.refusal or self.refusal not in failure:  # else it was reported
+            self._state.emit(Faulted(error=text))
+
+    def _refuse(self, error: ToolError) -> None:
+        self.refusal = str(error)
+        self._state.emit(Refused(error=self.refusal))
 
     async def __call__(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, show: bool) -> Plain:
         """Make one call.
@@ -420,6 +434,8 @@ class Calls:
             with traced(f"execute_tool {tool}", {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}):
                 result = await entry.apply(planned, partial(self._report_progress, self.number, tool))
         except ToolError as error:
+            if refusal is None and error.kind == "PermissionError":
+                self._refuse(error)
             record(to_plain(error.value, f"the failure of {tool}"), str(error), ok=False)
             raise
         except Suspend:  # a question without an answer; it will be repeated
@@ -440,7 +456,7 @@ class Calls:
                 return None
             case Denied(reason=reason):
                 denied = ToolError(f"{tool} is not allowed in this run: {reason}", kind="PermissionError")
-                self._state.emit(Refused(error=str(denied)))
+                self._refuse(denied)
                 return denied
             case NeedsApproval() if planned.refusal:  # it cannot succeed; the call itself says why
                 return None

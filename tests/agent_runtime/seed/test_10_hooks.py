@@ -267,6 +267,35 @@ async def test_a_handler_that_takes_fewer_arguments_than_there_are_is_reported_a
     assert "max_steps" in errors[0]
 
 
+@pytest.mark.parametrize(
+    ("control", "kinds"),
+    [
+        ('read_file("../../etc/passwd")', ["security_error"]),
+        ('list_files("*", "../..")', ["security_error"]),
+        ('read_file(".git/config")', ["security_error"]),
+        ("import subprocess", ["security_error"]),
+        ("import os\nos.system('id')", ["security_error"]),
+        ("import os\nprint(os.environ['KEY'])", ["security_error"]),
+        ("print(().__class__.__bases__)", ["security_error"]),
+        ("print(print.__self__)", ["security_error"]),
+        ("open('/etc/passwd')", ["security_error"]),
+        ("try:\n    read_file('../x')\nexcept PermissionError:\n    1 // 0", ["security_error", "runtime_error"]),
+        ("1 // 0", ["runtime_error"]),
+        ('read_file("missing.txt")', ["runtime_error"]),
+        ("x = (", []),
+        ("read_file(1)", []),
+    ],
+)
+async def test_an_escape_attempt_is_a_security_error_and_a_syntax_error_is_none(
+    start: Start, control: str, kinds: list[str]
+) -> None:
+    runtime, model = start(reply(control), reply(done="Done."))
+    seen = watch(runtime, EventType.SECURITY_ERROR, EventType.RUNTIME_ERROR)
+    assert (await runtime.run("Try")).status is Status.FINISHED
+    assert [kind for kind, _ in seen] == kinds
+    assert len(model.requests) == 2, "the model is told"
+
+
 async def test_handlers_are_registered_and_called_by_hand_by_name_or_kind(start: Start) -> None:
     runtime, _ = start()
     said: list[str] = []

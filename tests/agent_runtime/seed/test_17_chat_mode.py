@@ -23,6 +23,8 @@ async def test_an_answer_ends_the_run_and_the_next_task_acts(start: Start) -> No
     assert (acted.status, str(acted)) == (Status.FINISHED, "Added a default.")
     assert "It gives an empty dict." in model.requests[1].messages[1].text
     assert [kind for kind, _ in seen].count(EventType.END) == 2
+    finished = [arguments["summary"] for kind, arguments in seen if kind is EventType.FINISH]
+    assert finished == ["Agent replied. Standing by for next task.", "Added a default."]
 
 
 async def test_without_chat_an_answer_alone_is_an_error_the_model_is_told_of(start: Start) -> None:
