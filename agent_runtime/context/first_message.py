@@ -38,6 +38,7 @@ INSTRUCTION_CHARS = 8_000
 """Characters of all instruction files in the first message."""
 MESSAGE_CHARS = 6_000
 """Characters of the first message, as far as the task itself leaves room."""
+WORKSPACE = "# Workspace"
 TREE_CHARS = 300
 """Names at the top level; a larger tree would take the place of a function."""
 _SOURCE_CHARS = 200
@@ -90,7 +91,7 @@ def render_opening(
     if listed := [f"- {skill.name}: {skill.description}" for skill in skills]:
         parts.append("\n".join([notes.SKILLS, *listed]))
     if orientation.facts:
-        parts.append("# Workspace\n" + "\n".join(orientation.facts))
+        parts.append("\n".join([WORKSPACE, *orientation.facts]))
     if orientation.tree:
         parts.append(_frame_quote(nonce, "the workspace: its files", orientation.tree))
     if orientation.excerpts:

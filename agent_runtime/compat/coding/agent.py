@@ -29,8 +29,9 @@ from agent_runtime.agent.agent import Agent
 from agent_runtime.compat.coding.provider import ConversationProvider, Turn
 from agent_runtime.compat.coding.tools import MUTATING, NAMES, PREFIX, CodingTools
 from agent_runtime.compat.commands import lease_of
+from agent_runtime.context.first_message import WORKSPACE
 from agent_runtime.core.errors import ModelError, SandboxError, SettingsError
-from agent_runtime.core.events import Event, EventType, Replied, Streamed
+from agent_runtime.core.events import Event, EventType, Replied, Started, Streamed
 from agent_runtime.core.values import Outcome, PendingCall, Status, Usage
 from agent_runtime.policy.policy import Policy, Rule, RunLimits, alike_patterns, exact_patterns, is_covered
 from agent_runtime.policy.shell import CommandPattern
@@ -116,14 +117,15 @@ class CodingAgent:
         self._tools = {tool.name: tool for tool in self.tools.tools() if tool.name.removeprefix(PREFIX) not in disabled}
         self._caller = CallerThread(self.tools._loop)  # noqa: SLF001 - they belong together
         self._turn = Turn()
+        self._facts = ""
         self._answers: dict[str, bool] = {}
         self._paused = False
-        provider = ConversationProvider(
+        self._provider = ConversationProvider(
             self.conversation, self._tools, system=self.system_prompt, done=self._keep, key=key, options=options
         )
         self._runtime = AsyncRuntime(
             Agent(
-                provider=provider,
+                provider=self._provider,
                 work_dir=self.root,
                 sandbox=self.tools._actions.sandbox,  # noqa: SLF001 - the same
                 policy=_policy(chain_limit or _NO_LIMIT),
@@ -166,7 +168,7 @@ class CodingAgent:
         text = Template(files(__package__).joinpath("system_prompt.md").read_text(encoding="utf-8")).substitute(
             root=self.root, platform=platform.system(), seen=sandbox.inner_path(self.root), level=sandbox.level
         )
-        return "\n".join(filter(None, [text.rstrip(), self._extra]))
+        return "\n".join(filter(None, [text.rstrip(), self._facts, self._extra]))
 
     def run(self, prompt: str) -> AgentResult:
         """Send a prompt, and make the model's calls until it answers, pauses or is at its limit.
@@ -234,6 +236,10 @@ class CodingAgent:
         )
 
     def _listen(self, event: Event) -> None:
+        if isinstance(event, Started):
+            self._provider.prompts[event.opening] = goal = event.task.goal
+            workspace = event.opening.partition(f"{goal.strip()}\n\n{WORKSPACE}\n")[2].partition("\n\n")[0]
+            self._facts = f"\n{WORKSPACE}\n{workspace}" if workspace else self._facts
         if isinstance(event, Streamed) and self._on_text is not None:
             self._caller.tell(self._on_text, event.text)
         if isinstance(event, Replied):

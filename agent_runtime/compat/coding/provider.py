@@ -43,6 +43,9 @@ class ConversationProvider:
     """A provider that answers with a conversation's current model; each reply becomes a response of the conversation.
 
     System prompt and tools are the caller's; a request's own `system`, `tools` and `status` are not sent.
+
+    Attributes:
+        prompts: the user's prompt, sent in place of the runtime's first message; `llm logs` shows all that is sent.
     """
 
     sees_images = False
@@ -78,6 +81,7 @@ class ConversationProvider:
         self._responses: dict[str, llm.Response] = {}
         self._said: dict[tuple[Message, Message | None], list[Said]] = {}
         self._first: list[Said] = []
+        self.prompts: dict[str, str] = {}
 
     @property
     def model(self) -> str:
@@ -199,7 +203,7 @@ class ConversationProvider:
                     instance=getattr(tool.implementation, "__self__", None) if tool else None,
                 )
             )
-        return results, message.text or None
+        return results, self.prompts.get(message.text, message.text) or None
 
 
 class Turn:

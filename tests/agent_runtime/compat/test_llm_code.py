@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sqlite3
 import subprocess
 import sys
@@ -67,9 +68,32 @@ def test_the_plugin_is_the_one_that_the_package_announces(say: Say) -> None:
 
 
 def test_the_command_can_be_the_first_module_that_is_loaded() -> None:
-    statement = "from agent_runtime.compat.coding.command import code; print(code.name)"
+    statement = "from agent_runtime.compat.coding.session import code; print(code.name)"
     done = subprocess.run([sys.executable, "-c", statement], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("code\n", "")
+
+
+def test_the_plugin_loads_nothing_that_other_commands_of_llm_do_not_need() -> None:
+    statement = """
+import llm.cli, sys
+from agent_runtime.compat.coding import command
+command.register_commands(llm.cli.cli)
+print(*sorted(name for name in sys.modules if name.startswith("agent_runtime")))
+"""
+    done = subprocess.run([sys.executable, "-c", statement], capture_output=True, text=True, check=True)
+    package = "agent_runtime.compat.coding"
+    assert done.stdout.split() == ["agent_runtime", "agent_runtime.compat", package, f"{package}.command"]
+
+
+def test_the_log_of_llm_has_what_the_user_typed(project: Path, say: Say) -> None:
+    model = say([read("hello.txt")], "Three lines.", "Four lines.", "Five lines.")
+    _code(project, "Read hello.txt", typed="And now?\n!quit\n")
+    _code(project, "-c", "And later?")
+
+    prompts = [line["prompt"] for line in json.loads(_llm("logs", "-n", "0", "--json").output)]
+    assert [each for each in prompts if each] == ["Read hello.txt", "And now?", "And later?"]
+    assert not any("[Task" in str(message) for message in model.prompts[-1].messages)
+    assert all("Working directory: " in str(prompt.messages[0]) for prompt in model.prompts)
 
 
 def test_a_session_goes_from_prompt_to_prompt(project: Path, say: Say) -> None:
