@@ -159,7 +159,9 @@ from .sandbox.protocol import Sandbox as Sandbox
 from .sandbox.protocol import SandboxLimits as SandboxLimits
 from .sandbox.protocol import SandboxSettings as SandboxSettings
 from .sandbox.select import SandboxName as SandboxName
+from .sandbox.select import describe_toolchains as describe_toolchains
 from .sandbox.select import pick_sandbox as pick_sandbox
+from .sandbox.toolchains import read_toolchains as read_toolchains
 from .sessions.create import create_session as create_session
 from .sessions.create import export_session_file as export_session_file
 from .sessions.create import import_session_file as import_session_file

@@ -89,9 +89,16 @@ _GIDGETHUB_PARTS_WITH_IO = frozenset({"gidgethub.abc", "gidgethub.aiohttp", "gid
 _IMPURE = _WORLDLY | _CLIENTS | _GIDGETHUB_PARTS_WITH_IO
 
 _READS_THE_ENVIRONMENT = frozenset(
-    {"agent_runtime/agent/agent_file.py", "agent_runtime/compat/pygent/models.py", "bot/settings/load.py"}
+    {
+        "agent_runtime/agent/agent_file.py",
+        "agent_runtime/compat/pygent/models.py",
+        "agent_runtime/sandbox/toolchains.py",
+        "bot/settings/load.py",
+    }
 )
-"""The settings, what looks up the key whose variable an agent file names, and the variables that Pygent documents."""
+"""The settings, what looks up the key whose variable an agent file names, the variables that Pygent documents, and
+those that select a toolchain.
+"""
 _ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb"})
 
 _SILENCED = re.compile(

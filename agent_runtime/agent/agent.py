@@ -123,7 +123,9 @@ class Agent:
         agent_file = file if isinstance(file, AgentFile) else AgentFile.load(file)
         image = agent_file.docker_image
         container = ContainerSettings(image=image) if image else None
-        settings = SandboxSettings(container=container, git_writable=agent_file.git_writable)
+        settings = SandboxSettings(
+            container=container, git_writable=agent_file.git_writable, toolchains=agent_file.toolchains
+        )
         return cls(
             provider=agent_file.provider(),
             work_dir=agent_file.work_dir,

@@ -27,6 +27,7 @@ from agent_runtime.providers.catalog import CATALOG, provider_for
 from agent_runtime.providers.models import ModelOptions
 from agent_runtime.providers.protocol import Provider
 from agent_runtime.providers.retry import FallbackProvider, RetryPolicy
+from agent_runtime.sandbox.protocol import ToolchainSetting
 from agent_runtime.sandbox.select import SandboxName
 
 if TYPE_CHECKING:
@@ -173,6 +174,8 @@ class AgentFile:
     """Whether file tools may leave `work_dir`."""
     sandbox: SandboxName = "auto"
     """The sandbox for commands."""
+    toolchains: ToolchainSetting = "auto"
+    """Toolchains that the sandbox shows besides the system's."""
     docker_image: str | None = None
     """The image for the sandbox `docker`."""
     limits: RunLimits = field(default_factory=RunLimits)
@@ -252,6 +255,7 @@ class AgentFile:
             unsafe_mode=agent.runtime.unsafe_mode,
             git_writable=agent.runtime.git_writable,
             sandbox=agent.runtime.sandbox,
+            toolchains=_toolchains(agent.runtime.toolchains, folder),
             docker_image=agent.runtime.docker_image,
             limits=agent.runtime.limits,
             memory=build(lambda: MemorySettings(**agent.memory.model_dump()), "memory"),
@@ -330,6 +334,10 @@ class AgentFile:
         preferred = [replace(model, options=replace(model.options, retry=_FALLBACK_RETRY)) for model in chain[:-1]]
         providers = [model.create_provider(environ) for model in (*preferred, chain[-1])]
         return FallbackProvider(providers) if len(providers) > 1 else providers[0]
+
+
+def _toolchains(setting: ToolchainSetting | list[str], folder: Path) -> ToolchainSetting:
+    return tuple(folder / Path(name).expanduser() for name in setting) if isinstance(setting, list) else setting
 
 
 def _file_names(agent: Agent) -> list[str]:

@@ -185,6 +185,8 @@ class Runtime(_Section):
     """Whether commands may make and change git repositories in `work_dir`, for example commit."""
     sandbox: SandboxName = "auto"
     """The sandbox for commands; `local` does not isolate them at all."""
+    toolchains: Literal["auto", "none"] | list[Text] = "auto"
+    """Toolchains that commands find: those of `work_dir` and of the user (`auto`), none, or these directories, too."""
     docker_image: Text | None = None
     """The image for the sandbox `docker`, which must be on this machine; pin it by digest."""
     max_cost_usd: Annotated[float, Field(gt=0)] | None = None

@@ -334,6 +334,7 @@ HARMLESS: Mapping[Pattern, IsHarmless] = {
     ("runtime", "unsafe_mode"): _is_off,
     ("runtime", "git_writable"): _is_off,
     ("runtime", "sandbox"): _one_of("auto", "bubblewrap"),
+    ("runtime", "toolchains"): _one_of("auto", "none"),
     ("memory", "max_context_tokens"): _always,
     ("memory", "global_summary_threshold"): _always,
     ("memory", "global_summary_max_tokens"): _always,

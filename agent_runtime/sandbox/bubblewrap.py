@@ -32,6 +32,7 @@ from agent_runtime.sandbox.protocol import (
     SandboxSettings,
     find_libraries,
 )
+from agent_runtime.sandbox.toolchains import Toolchains, find_toolchains
 
 _USER = 1000
 
@@ -65,6 +66,7 @@ class Bubblewrap:
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
+        self._toolchains: dict[Path, Toolchains] = {}
 
     @property
     def limits(self) -> SandboxLimits:
@@ -98,8 +100,17 @@ class Bubblewrap:
         for path in fixed:
             option = "--bind" if path.writable else "--ro-bind"
             options += [option, str(workspace.resolve() / path.path), f"{WORKSPACE}/{path.path}"]
+        toolchains = self.find_toolchains(workspace)
+        environment = workspace.resolve() / toolchains.environment
+        if toolchains.environment and not environment.is_symlink():
+            # Read-only, because its owner starts its programs, and no diff shows them.
+            options += ["--ro-bind-try", str(environment), f"{WORKSPACE}/{toolchains.environment}"]
+        for inside, place in toolchains.mounts.items():
+            options += ["--ro-bind-try", str(place), inside]
         for inside, place in {**self._settings.readable, **(readable or {})}.items():
             options += ["--ro-bind", str(place), inside]
+        for inside, target in toolchains.links.items():
+            options += ["--symlink", target, inside]
         options += ["--remount-ro", "/", "--chdir", WORKSPACE]
         if first:
             options += ["--as-pid-1", "--cap-add", _GUARD]
@@ -110,14 +121,24 @@ class Bubblewrap:
             shell = which("sh", "dash")
             command = [shell, "-c", _OPEN_FILTER, str(files / "filter"), *command, "--seccomp", "9"]
         return Launch(
-            argv=(*command, "--", *_limit_command(self._settings.limits), *argv), env=_environment(self._settings)
+            argv=(*command, "--", *_limit_command(self._settings.limits), *argv),
+            env=_environment(self._settings, toolchains),
         )
+
+    def find_toolchains(self, workspace: Path) -> Toolchains:
+        # Of the first start: programs could replace an environment of their own by a link while it is mounted. They
+        # cannot replace a mount point.
+        if workspace not in self._toolchains:
+            self._toolchains[workspace] = find_toolchains(self._settings.toolchains, workspace)
+        return self._toolchains[workspace]
 
     def inner_path(self, workspace: Path) -> str:  # noqa: ARG002 - the same for every workspace, on purpose
         return WORKSPACE
 
     def showing(self, readable: Mapping[str, Path]) -> Bubblewrap:
-        return Bubblewrap(replace(self._settings, readable={**self._settings.readable, **readable}))
+        sandbox = Bubblewrap(replace(self._settings, readable={**self._settings.readable, **readable}))
+        sandbox._toolchains = self._toolchains
+        return sandbox
 
     def probe(self) -> None:
         """Start `true` with the full argument list, until it succeeded once."""
@@ -257,10 +278,10 @@ def _limit_command(limits: SandboxLimits) -> list[str]:
     ]
 
 
-def _environment(settings: SandboxSettings) -> Mapping[str, str]:
-    path = ":".join([*map(str, settings.path), *_PATH])
+def _environment(settings: SandboxSettings, toolchains: Toolchains) -> Mapping[str, str]:
+    path = ":".join([*map(str, (*settings.path, *toolchains.path)), *_PATH])
     fixed = {"PATH": path, "HOME": HOME, "USER": "agent", "LOGNAME": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
-    return {**fixed, **settings.environment}
+    return {**fixed, **toolchains.variables(WORKSPACE), **settings.environment}
 
 
 _ENCLOSED_LIMITS = (f"--as={4 * 1024**3}", "--nproc=64", "--fsize=0", "--nofile=64", "--core=0")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Literal, Protocol, Self
 
 from agent_runtime.core.errors import SandboxError
 
@@ -27,6 +27,8 @@ WORKSPACE = "/workspace"
 HOME = "/home/agent"
 
 TMPFS = ("/dev/shm", "/tmp", HOME)  # noqa: S108 - places inside, not files of the host
+
+ToolchainSetting = Literal["auto", "none"] | tuple[Path, ...]
 
 
 class Sandbox(Protocol):
@@ -141,6 +143,7 @@ class SandboxSettings:
         readable: further host directories, by absolute path inside.
         environment: complete; nothing is inherited.
         git_writable: allow changes of git repositories in the workspace, whose hooks git outside then runs.
+        toolchains: those found by `find_toolchains`, and these directories; not in containers.
     """
 
     read_only: tuple[Path, ...] = ()
@@ -150,6 +153,7 @@ class SandboxSettings:
     limits: SandboxLimits = field(default_factory=SandboxLimits)
     container: ContainerSettings | None = None
     git_writable: bool = False
+    toolchains: ToolchainSetting = "auto"
 
     def check(self, workspace: Path) -> None:
         """Check that the workspace and `read_only` exist."""

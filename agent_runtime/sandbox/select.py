@@ -15,6 +15,7 @@ from agent_runtime.sandbox.bubblewrap import Bubblewrap, write_enclosed
 from agent_runtime.sandbox.container import Docker
 from agent_runtime.sandbox.protocol import FixedPath, Launch, Sandbox, SandboxLimits, SandboxSettings
 from agent_runtime.sandbox.repositories import RepositoryGuard
+from agent_runtime.sandbox.toolchains import Toolchains, find_toolchains
 
 if TYPE_CHECKING:
     from agent_runtime.sandbox.egress import Egress
@@ -69,6 +70,11 @@ def find_encloser(sandbox: Sandbox) -> Callable[[Path], Path] | None:
     if isinstance(sandbox, Docker):
         return sandbox.write_enclosed if sys.platform == "linux" else None  # containers run programs of Linux
     return write_enclosed if sandbox.level == "bubblewrap" else None
+
+
+def describe_toolchains(sandbox: Sandbox, workspace: Path) -> str:
+    """Return a line about the toolchains for commands in a workspace, or ""."""
+    return sandbox.find_toolchains(workspace).line if isinstance(sandbox, Bubblewrap | Local) else ""
 
 
 def open_egress(
@@ -145,10 +151,15 @@ class Local:
             variables = {name: value for name, value in expanded.items() if value != f"%{name}%"}
             path = os.pathsep.join([*map(str, self._settings.path), variables.get("PATH", "")])
             return Launch(argv=tuple(argv), env={**variables, **self._settings.environment, "PATH": path})
-        path = ":".join([*map(str, self._settings.path), *_PATH])
+        toolchains = self.find_toolchains(workspace)
+        path = ":".join([*map(str, (*self._settings.path, *toolchains.path)), *_PATH])
         own = str(home_dir("Programs cannot be started", kind=SandboxError))
-        env = {"PATH": path, "HOME": own, "LANG": "C.UTF-8", "TERM": "dumb", **self._settings.environment}
+        basic = {"PATH": path, "HOME": own, "LANG": "C.UTF-8", "TERM": "dumb"}
+        env = {**basic, **toolchains.variables(str(workspace)), **self._settings.environment}
         return Launch(argv=("/bin/sh", "-c", 'cd -- "$0" && exec "$@"', str(workspace), *argv), env=env)
+
+    def find_toolchains(self, workspace: Path) -> Toolchains:
+        return find_toolchains(self._settings.toolchains, workspace, isolated=False)
 
     def inner_path(self, workspace: Path) -> str:
         return str(workspace)

@@ -111,6 +111,7 @@ _CHECK = r"""__cp_check() { builtin local LC_ALL=C; eval "\\builtin return; { :"
 # returns 0, as a false `test && command` must not end the shell.
 _SETUP = r"""
 set +o history +H; unset HISTFILE MAILCHECK TMOUT; PS1= PS2= PS0=
+if [[ -n ${VIRTUAL_ENV-} ]]; then PATH=$VIRTUAL_ENV/bin:$PATH; fi
 export TERM=xterm NO_COLOR=1 PY_COLORS=0 GIT_TERMINAL_PROMPT=0
 export CI="${CI-true}" PIP_PROGRESS_BAR="${PIP_PROGRESS_BAR-off}" npm_config_progress="${npm_config_progress-false}"
 export PAGER="${PAGER-cat}" GIT_PAGER="${GIT_PAGER-cat}" MANPAGER="${MANPAGER-cat}"

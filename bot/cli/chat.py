@@ -16,7 +16,6 @@ import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
@@ -49,15 +48,18 @@ from agent_runtime import (
     TrustRequest,
     Usage,
     create_session,
+    describe_toolchains,
     import_session_file,
     import_session_table,
     known_models,
     read_instructions,
     read_skills,
+    read_toolchains,
 )
 from bot.cli.screen import (
     HELP,
     PERMISSIONS,
+    TOOLCHAINS,
     ApprovedCalls,
     ChatAnswer,
     ChatScreen,
@@ -67,6 +69,7 @@ from bot.cli.screen import (
     escape_invisible,
     format_one_line,
     format_usage,
+    list_sessions,
     model_in,
     read_answer,
     read_word,
@@ -95,6 +98,7 @@ class ChatOptions:
     session: str | None = None
     record: Path | None = None
     trust: bool = False
+    toolchains: str | None = None
 
 
 def _require_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
@@ -145,6 +149,7 @@ _AGENT_OPTIONS = (
         "and command. all: approve everything. none: deny everything that requires approval.",
     ),
     click.option("--record", type=_NEW_FILE, help="Record every request and reply in this new file."),
+    click.option("--toolchains", help=f"{TOOLCHAINS} Overrides the agent file."),
     click.option("--trust", is_flag=True, help="Trust the agent file, whatever it contains, for this run."),
 )
 
@@ -336,16 +341,6 @@ def _execute_command(  # noqa: PLR0917 - the parts of one conversation
             pass
 
 
-def list_sessions() -> None:
-    sessions = FileSession(session_id="_").list_sessions()
-    for each in sessions:
-        when = datetime.fromtimestamp(each["updated_at"], tz=UTC).astimezone()
-        name = format_one_line(each["session_id"])
-        sys.stdout.write(f"{name:30} {each['messages']:5} messages  {when:%Y-%m-%d %H:%M}\n")
-    if not sessions:
-        sys.stdout.write("No saved sessions.\n")
-
-
 def read_task_from_stdin() -> str:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # what is no text in this encoding must not break the rest
@@ -363,6 +358,8 @@ def _open_chat(options: ChatOptions, settings: AgentFile) -> Iterator[tuple[Asyn
     # Where the standard output is no terminal it is for the answer alone.
     screen = ChatScreen(Console(stderr=not sys.stdout.isatty()))
     worker = make_agent(options, settings)
+    if line := describe_toolchains(worker.sandbox, worker.work_dir):
+        screen.say(line, style="dim")
     recorder = None if options.record is None else Recorder(worker, options.record)
     runtime = AsyncRuntime(
         worker if recorder is None else recorder.agent,
@@ -687,6 +684,7 @@ def load_agent_file(options: ChatOptions) -> AgentFile:
         model=named.at_url(options.base_url, key_variable=KEY_VARIABLE),
         fallback=() if model is not settings.model else settings.fallback,
         work_dir=settings.work_dir if options.directory is None else options.directory,
+        toolchains=settings.toolchains if options.toolchains is None else read_toolchains(options.toolchains),
         limits=replace(
             limits,
             max_steps=options.max_steps or limits.max_steps,

@@ -7,7 +7,19 @@ from pathlib import Path
 
 import click
 
-from agent_runtime import Agent, AsyncRuntime, RunLimits, SandboxName, SandboxSettings, ScriptedProvider, pick_sandbox
+from agent_runtime import (
+    Agent,
+    AsyncRuntime,
+    RunLimits,
+    Sandbox,
+    SandboxName,
+    SandboxSettings,
+    ScriptedProvider,
+    describe_toolchains,
+    pick_sandbox,
+    read_toolchains,
+)
+from bot.cli.screen import TOOLCHAINS
 from bot.domain.access import Level
 from bot.permissions.levels import build_policy, tools_for
 from bot.permissions.repo_config import command_pattern
@@ -41,7 +53,8 @@ _NOBODY = (
     show_default=True,
     help="Where commands run; local does not isolate them.",
 )
-def mcp(*, directory: Path, level: Level, allow: tuple[str, ...], sandbox: SandboxName) -> None:
+@click.option("--toolchains", default="auto", show_default=True, help=TOOLCHAINS)
+def mcp(*, directory: Path, level: Level, allow: tuple[str, ...], sandbox: SandboxName, toolchains: str) -> None:
     """Serve the agent's tools to other agents by MCP.
 
     The tools are those for files, searches and commands. The server uses standard input and output.
@@ -50,10 +63,13 @@ def mcp(*, directory: Path, level: Level, allow: tuple[str, ...], sandbox: Sandb
         patterns = tuple(command_pattern(each) for each in allow)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--allow") from None
-    asyncio.run(serve_tools(directory, level=level, allow=patterns, sandbox=sandbox))
+    place = pick_sandbox(sandbox, SandboxSettings(toolchains=read_toolchains(toolchains)))
+    if line := describe_toolchains(place, directory):
+        click.echo(line, err=True)
+    asyncio.run(serve_tools(directory, level=level, allow=patterns, place=place))
 
 
-async def serve_tools(directory: Path, *, level: Level, allow: tuple[str, ...], sandbox: SandboxName) -> None:
+async def serve_tools(directory: Path, *, level: Level, allow: tuple[str, ...], place: Sandbox) -> None:
     """Serve tools on standard input and output until the input ends.
 
     Args:
@@ -61,9 +77,7 @@ async def serve_tools(directory: Path, *, level: Level, allow: tuple[str, ...], 
 
     Raises:
         SettingsError: the package `mcp` is missing.
-        SandboxError: no sandbox works here.
     """
-    place = pick_sandbox(sandbox, SandboxSettings())
     policy = build_policy(
         level,
         limits=RunLimits(),

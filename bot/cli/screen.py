@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 import json
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from textwrap import indent, wrap
 from typing import Literal, get_args
@@ -23,6 +25,7 @@ from agent_runtime import (
     Comparison,
     Event,
     Faulted,
+    FileSession,
     ModelAwaited,
     Outcome,
     PendingCall,
@@ -44,6 +47,10 @@ from agent_runtime import (
 Permissions = Literal["auto", "ask", "all", "none"]
 """Approval modes: the agent file's own rules, the user's approval of each write and command, allow all, deny all."""
 PERMISSIONS = get_args(Permissions)
+TOOLCHAINS = (
+    "auto: commands find the toolchains of the directory and yours. none: only the system's. Directories, "
+    "separated by colons: these, too."
+)
 
 
 class Word(StrEnum):
@@ -371,3 +378,13 @@ def _ends(outcomes: tuple[Outcome, ...]) -> str:
 
 def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def list_sessions() -> None:
+    sessions = FileSession(session_id="_").list_sessions()
+    for each in sessions:
+        when = datetime.fromtimestamp(each["updated_at"], tz=UTC).astimezone()
+        name = format_one_line(each["session_id"])
+        sys.stdout.write(f"{name:30} {each['messages']:5} messages  {when:%Y-%m-%d %H:%M}\n")
+    if not sessions:
+        sys.stdout.write("No saved sessions.\n")

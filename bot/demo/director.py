@@ -281,7 +281,9 @@ async def _show_tests(stage: Stage, screen: DemoScreen, when: str, tree: Path) -
     if command is None:
         return
     settings = SandboxSettings(
-        read_only=stage.agent.toolchains, path=tuple(path / "bin" for path in stage.agent.toolchains)
+        read_only=stage.agent.toolchains,
+        path=tuple(path / "bin" for path in stage.agent.toolchains),
+        toolchains="none",
     )
     launch = pick_sandbox(stage.agent.sandbox, settings).launch(["bash", "-c", command], workspace=tree)
     process = await asyncio.create_subprocess_exec(

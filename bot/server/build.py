@@ -181,6 +181,7 @@ def sandbox_settings(agent: AgentSettings) -> SandboxSettings:
         environment=_ENVIRONMENT,
         limits=agent.sandbox_limits,
         container=agent.container,
+        toolchains="none",  # the operator names them: the service's own are no business of a repository
         git_writable=True,  # no git outside ever opens a workspace
     )
 

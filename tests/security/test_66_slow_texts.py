@@ -23,6 +23,7 @@ from agent_runtime.policy.shell import PathGlob, parse_commands
 from agent_runtime.providers.faults import ModelService
 from agent_runtime.providers.protocol import CallChunk
 from agent_runtime.run.output_schema import schema_problem, validate_completion
+from agent_runtime.sandbox import toolchains
 from agent_runtime.terminals.output import Screen
 from agent_runtime.tools import changes
 from agent_runtime.tools.mcp import clean_text
@@ -352,6 +353,12 @@ def _(text: str) -> None:
 @_in_a_thread("included names", 1_000)
 def _(text: str) -> None:
     Include.parse(text).matches("a/b/" + "a" * 200)
+
+
+@_in_a_thread("version of a toolchain", 64 * 1024)
+def _(text: str) -> None:
+    toolchains._VERSION.fullmatch(text)
+    toolchains._CHANNEL.search(text)
 
 
 @_in_a_thread("words of a task", 8_000)

@@ -77,6 +77,7 @@ class CodingAgent:
         db: Database | None = None,
         *,
         sandbox: SandboxName = "auto",
+        toolchains: str = "auto",
     ) -> None:
         """Prepare; nothing is sent or started yet.
 
@@ -90,7 +91,7 @@ class CodingAgent:
             on_text: called with the model's text as it comes.
             on_tool: called with each finished call.
             db: a database of `llm` for complete responses.
-            sandbox: see `CodingTools`.
+            sandbox, toolchains: see `CodingTools`.
 
         Raises:
             SandboxError: no such sandbox works on this machine.
@@ -101,7 +102,7 @@ class CodingAgent:
         found = _found(model) if conversation is None or model is not None else conversation.model
         self.conversation = conversation or llm.Conversation(model=found)
         self.set_model(found)
-        self.tools = CodingTools(root, sandbox)
+        self.tools = CodingTools(root, sandbox, toolchains=toolchains)
         self.root = self.tools.root
         if not self.root.is_dir():
             raise SettingsError(f"root: {self.root} is not a directory; create it, or name another.")

@@ -14,7 +14,7 @@ from agent_runtime.compat.coding.agent import CodingAgent, TerminalApproval
 from agent_runtime.compat.coding.tools import NAMES, PREFIX
 from agent_runtime.core.errors import AgentError
 from agent_runtime.core.values import Usage
-from agent_runtime.sandbox.select import SandboxName
+from agent_runtime.sandbox.select import SandboxName, describe_toolchains
 from agent_runtime.tools.tool import visible
 
 _SHOWN_CHARS = 120
@@ -116,6 +116,7 @@ class _Session:
     default="auto",
     help="What commands run in; `local` isolates nothing",
 )
+@click.option("--toolchains", default="auto", help="auto, none, or directories of programs that commands find, too")
 def code(  # noqa: PLR0913, PLR0917 - an option each
     prompt: str | None,
     model: str | None,
@@ -130,6 +131,7 @@ def code(  # noqa: PLR0913, PLR0917 - an option each
     is_continued: bool,  # noqa: FBT001 - the same
     conversation_id: str | None,
     sandbox: SandboxName,
+    toolchains: str,
 ) -> None:
     """Work with a coding agent on a directory.
 
@@ -164,12 +166,15 @@ def code(  # noqa: PLR0913, PLR0917 - an option each
             conversation,
             db,
             sandbox=sandbox,
+            toolchains=toolchains,
         )
     except (AgentError, llm.UnknownModelError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     except (OSError, sqlite3.Error) as error:
         told = f"The conversations of llm in {path} cannot be read: {error}. Repair the file, or move it away."
         raise click.ClickException(told) from error
+    if line := describe_toolchains(agent.tools._actions.sandbox, agent.root):  # noqa: SLF001 - they belong together
+        click.secho(line, dim=True, err=True)
     with agent:
         session = _Session(agent, approval, chain_limit)
         going = session.take(prompt) if prompt else True

@@ -25,6 +25,7 @@ from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.processes.spawn import LoopThread
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
 from agent_runtime.sandbox.select import SandboxName, pick_sandbox
+from agent_runtime.sandbox.toolchains import read_toolchains
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.output import OutputLogs
 from agent_runtime.tools import changes
@@ -64,17 +65,20 @@ class CodingTools(llm.Toolbox):  # type: ignore[no-untyped-call]  # llm leaves i
 
     _blocked = (*llm.Toolbox._blocked, "close")  # type: ignore[assignment]  # noqa: SLF001 - which methods are no tools
 
-    def __init__(self, root: str | os.PathLike[str] = ".", sandbox: SandboxName = "auto") -> None:
+    def __init__(
+        self, root: str | os.PathLike[str] = ".", sandbox: SandboxName = "auto", *, toolchains: str = "auto"
+    ) -> None:
         """Get ready; no program is started yet.
 
         Args:
             root: the directory to work in; every path is beneath it.
             sandbox: where commands run: `auto`, `bubblewrap`, `docker`, or `local`, which isolates nothing. Without one
                 that works on this machine, commands are refused.
+            toolchains: see `read_toolchains`.
         """
         self.root = Path(root).resolve()
         self._config = {"root": str(self.root)}  # type: ignore[misc]  # what llm keeps in its database, as JSON
-        self._actions = CodingActions(self.root, sandbox)
+        self._actions = CodingActions(self.root, sandbox, toolchains)
         self._loop = LoopThread("CodingTools", owner=self, finalizer=self._actions.close)
 
     def __enter__(self) -> Self:
@@ -162,8 +166,9 @@ class CodingActions(ToolFamily):
         f"{PREFIX}execute_command": "Running `{command}`",
     }
 
-    def __init__(self, root: Path, sandbox: SandboxName) -> None:
+    def __init__(self, root: Path, sandbox: SandboxName, toolchains: str = "auto") -> None:
         self.root = root
+        self._settings = SandboxSettings(toolchains=read_toolchains(toolchains))
         self._kind = sandbox
         self._logs = OutputLogs()
         self._commands = Commands(lambda: self.sandbox, root, self._logs)
@@ -180,7 +185,7 @@ class CodingActions(ToolFamily):
         Raises:
             SandboxError: this machine has no such sandbox.
         """
-        return pick_sandbox(self._kind, SandboxSettings())
+        return pick_sandbox(self._kind, self._settings)
 
     @cached_property
     def _workspace(self) -> Workspace:

@@ -21,6 +21,7 @@ from agent_runtime.core.errors import SandboxError, SettingsError, ToolError, Us
 from agent_runtime.processes.spawn import LoopThread
 from agent_runtime.sandbox.protocol import ContainerSettings, Sandbox, SandboxSettings
 from agent_runtime.sandbox.select import SandboxName, pick_sandbox
+from agent_runtime.sandbox.toolchains import read_toolchains
 from agent_runtime.terminals.output import OutputLogs
 from agent_runtime.workspace.files import Workspace
 
@@ -51,6 +52,7 @@ class Runtime:
         workspace: StrPath | None = None,
         *,
         sandbox: SandboxName | None = None,
+        toolchains: str = "auto",
     ) -> None:
         """Make the directory; no program is started yet, but for a container that is tried out.
 
@@ -63,6 +65,7 @@ class Runtime:
             workspace: the directory, which `cleanup` leaves; by default `PYGENT_WORKSPACE`, else a new directory below
                 the current one, which `cleanup` removes.
             sandbox: the kind of sandbox, in place of `use_docker`.
+            toolchains: see `read_toolchains`.
 
         Raises:
             SandboxError: a container is wanted, and there is none on this machine.
@@ -73,6 +76,7 @@ class Runtime:
         self._persistent = given is not None
         self.base_dir = Path(given or f"agent_{secrets.token_hex(4)}").expanduser().absolute()
         self.image = image or variable("IMAGE") or _IMAGE
+        self.toolchains = read_toolchains(toolchains)
         self.task_depth = 0
         self.is_private = not self._persistent
         self._in_use = threading.Lock()
@@ -110,7 +114,8 @@ class Runtime:
         Raises:
             SandboxError: this machine has no such sandbox.
         """
-        return pick_sandbox(self.sandbox_kind, SandboxSettings(container=ContainerSettings(image=self.image)))
+        container = ContainerSettings(image=self.image)
+        return pick_sandbox(self.sandbox_kind, SandboxSettings(container=container, toolchains=self.toolchains))
 
     @cached_property
     def files(self) -> Workspace:

@@ -267,6 +267,7 @@ class _Child:
         self._runtime = self._agent.runtime = Runtime(
             image=self._parent.image, workspace=self._work_dir, sandbox=self._parent.sandbox_kind, initial_files=[]
         )
+        self._runtime.toolchains = self._parent.toolchains
         self._runtime.task_depth = self._parent.task_depth + 1
         self._runtime.is_private = True
 
