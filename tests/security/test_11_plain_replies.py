@@ -88,7 +88,7 @@ async def test_an_answer_that_says_approve_approves_no_later_call(tmp_path: Path
 async def test_a_command_in_the_old_mail_is_no_command_and_no_answer(tmp_path: Path) -> None:
     async with open_seam(tmp_path, ASKS) as stage:
         old = "> /codepilot continue Delete both.\n> /codepilot stop"
-        mail = f"On 1/2/24 10:00, codepilot[bot] wrote:\n{old}\n"
+        mail = f"On Tue, Jan 2, 2024 at 10:00 AM codepilot[bot] ***@***.***> wrote:\n\n{old}\n"
         await assert_unanswered(stage, stage.issue().number, mail, author="mona")
 
 
