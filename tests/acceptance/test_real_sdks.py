@@ -86,7 +86,7 @@ async def test_a_refused_key_is_told_without_the_key(hub: LocalHub, tmp_path: Pa
         async with staged(hub, tmp_path, provider=lambda: provider_on(server, "anthropic")) as stage:
             end = await stage.ask(stage.issue().number, "/codepilot fix")
             assert end.state is JobState.FAILED
-            assert "ANTHROPIC_API_KEY" in end.status
+            assert "did not accept the API key" in end.status
             assert KEY not in end.status
         assert len(server.requests) == 1
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,13 @@ from agent_runtime.sandbox.toolchains import find_toolchains, read_toolchains
 _VARIABLES = (
     "CONDA_PREFIX", "GOROOT", "NVM_BIN", "NVM_DIR", "PYENV_ROOT", "PYENV_VERSION", "RUSTUP_HOME", "VIRTUAL_ENV",
 )  # fmt: skip
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A directory outside of /dev, of which a sandbox has its own."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -292,7 +292,8 @@ def test_the_first_interrupt_at_the_prompt_does_not_leave_and_no_line_of_the_hea
     finally:
         chat.close()
     assert chat.exitstatus == 0
-    assert max(map(len, head.splitlines())) <= 90
+    # The path of the directory has a line of its own.
+    assert max(len(line) for line in head.splitlines() if "/" not in line) <= 90
     assert head.splitlines()[0].startswith("Codepilot · ")
 
 

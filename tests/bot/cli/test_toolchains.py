@@ -7,8 +7,9 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import llm
@@ -27,9 +28,10 @@ _PACKAGES = ("_pytest", "iniconfig", "packaging", "pluggy", "py.py", "pygments",
 
 
 @pytest.fixture(scope="module")
-def with_pytest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def with_pytest() -> Iterator[Path]:
     """A project with pytest in an environment of its own."""
-    project = tmp_path_factory.mktemp("with-pytest")
+    folder = tempfile.TemporaryDirectory(dir="/tmp")  # a sandbox has a /dev of its own
+    project = Path(folder.name)
     venv.create(project / ".venv", with_pip=False)
     site = next((project / ".venv").glob("lib/python3*/site-packages"))
     installed = Path(pytest.__file__).parent.parent
@@ -43,7 +45,8 @@ def with_pytest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program.write_text(f"#!{project}/.venv/bin/python\nimport pytest; raise SystemExit(pytest.main())\n")
     program.chmod(0o755)
     (project / "test_sum.py").write_text("def test_sum():\n    assert 1 + 1 == 2\n")
-    return project
+    yield project
+    folder.cleanup()
 
 
 @pytest.fixture
