@@ -110,12 +110,12 @@ class Failure:
 
     @property
     def seen(self) -> str:
-        """What a model writes to run it."""
+        """The reply of a model that runs it."""
         return f'execute("main", {self.command!r}, check=True)'
 
     @property
     def proof(self) -> str:
-        """What people are told of the fix."""
+        """The account of the fix for people."""
         ended = f"ended with exit code {self.exit_code} before the change and with exit code 0 after it"
         return f"**Proof:** `{self.command}` {ended}, run again by the bot"
 

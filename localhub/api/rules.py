@@ -62,7 +62,7 @@ def demand(site: Site, repo: Repo, ref: str, old: str, new: str, *, login: str) 
 
 
 def violations_of_merge(site: Site, repo: Repo, pull: Pull) -> list[str]:
-    """What the rules of the base branch have against the commits of a pull request; its merge may be linear."""
+    """Return the violations of the base branch's rules by a pull request's commits; its merge may be linear."""
     listed = [rule for each in rulesets_of(site, repo, pull.base_ref) for rule in each.rules]
     applied = [rule for rule in listed if rule["type"] not in {"pull_request", "required_linear_history"}]
     commits = _new_commits(partial(git.text, repo.path), f"{pull.base_sha}..{pull.head_sha}") if applied else []

@@ -34,7 +34,7 @@ def read(site: Site, repo: Repo, issue: Issue, pull: Pull) -> str:
 
 
 def blocking_rules(site: Site, repo: Repo, issue: Issue, pull: Pull) -> list[str]:
-    """What the rules of the base branch still demand before a merge, in GitHub's words."""
+    """Return the unmet demands of the base branch's rules before a merge, in GitHub's words."""
     demands = rules.violations_of_merge(site, repo, pull)
     if needed := _missing_approvals(site, repo, issue, pull):
         demands.append(f"At least {needed} approving review is required by reviewers with write access.")

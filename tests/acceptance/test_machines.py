@@ -133,7 +133,7 @@ async def _network(
 
 
 def sums(files: Path) -> list[str]:
-    """What `_SUMS` finds in a directory."""
+    """Return the output of `_SUMS` in a directory."""
     found = [each for each in files.rglob("*") if each.is_file() and ".git" not in each.relative_to(files).parts]
     return sorted(f"{hashlib.sha256(each.read_bytes()).hexdigest()}  ./{each.relative_to(files)}" for each in found)
 

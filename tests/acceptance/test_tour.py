@@ -51,7 +51,7 @@ class Demo:
     threads: dict[str, int]
 
     async def said(self, number: int) -> list[str]:
-        """What the bot has said in a thread: the texts to edit on its page, since the API limits anonymous requests."""
+        """The bot's comments in a thread: the texts to edit on its page, since the API limits anonymous requests."""
         address = f"{self.site}/{self.repo}/issues/{number}"
         async with aiohttp.ClientSession(raise_for_status=True) as web, web.get(address) as answer:
             page = await answer.text()
@@ -60,7 +60,7 @@ class Demo:
         return [unescape(text[1]) for text in texts if text]
 
     async def said_on_lines(self, number: int) -> list[str]:
-        """What the bot has said on lines of a pull request."""
+        """The bot's comments on lines of a pull request."""
         address = f"{self.site}/api/v3/repos/{self.repo}/pulls/{number}/comments?per_page=100"
         async with aiohttp.ClientSession(raise_for_status=True) as web, web.get(address) as answer:
             return [each["body"] for each in await answer.json()]

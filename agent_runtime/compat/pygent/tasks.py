@@ -441,7 +441,7 @@ class TaskTools:
         return json.dumps([{"name": each.name, "description": each.description} for each in self.manager.personas])
 
     def task_status(self, rt: Runtime, task_id: str) -> str:  # noqa: ARG002 - the same
-        """How a task is getting on."""
+        """Return the progress of a task."""
         return self.manager.status(task_id)
 
     def collect_file(self, rt: Runtime, task_id: str, path: str, dest: str | None = None) -> str:

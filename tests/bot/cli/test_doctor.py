@@ -68,7 +68,7 @@ async def _found(environ: dict[str, str], *, online: bool = False) -> dict[str, 
 
 
 def settings_of(place: Path, **variables: str) -> Settings:
-    """What is set for a data directory; names without `CODEPILOT_`."""
+    """The settings of a data directory; names without `CODEPILOT_`."""
     named = {f"CODEPILOT_{name}": value for name, value in variables.items()}
     return survey({"CODEPILOT_DATA_DIR": str(place), **named}).settings
 
