@@ -5,10 +5,12 @@ The script runs strangers' code, so it belongs into the sandbox, and its output 
 
 from __future__ import annotations
 
+import heapq
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.files import Workspace
@@ -17,8 +19,19 @@ TRIAL_SECONDS = 3.0
 
 _READ_BYTES = 400_000
 _TEST_FILE = re.compile(r"(?:test_[\w-]{1,80}|\w[\w-]{0,80}_test)\.py")
-_TEST_DIRECTORIES = ("tests", "test", "")
-_LOOK_INTO = 20
+_TEST_DIRECTORIES = frozenset({"test", "tests", "testing"})
+_DIRECTORY = re.compile(r"[\w-]{1,80}/")
+_SKIPPED_DIRECTORIES = frozenset(
+    {"build", "dist", "env", "node_modules", "site-packages", "third_party", "vendor", "venv"}
+)
+_MAX_DEPTH, _MAX_DIRECTORIES, _MAX_FILES = 5, 300, 1_000
+_SETTINGS_FILES = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+_TEST_PATHS = re.compile(
+    r"^[ \t]{0,8}testpaths[ \t]{0,8}=[ \t]{0,8}"
+    r"(?P<paths>\[[^\]]{0,1000}|[^\n]{0,300}(?:\n[ \t]{1,20}[^\n]{1,200}){0,30})",
+    re.MULTILINE,
+)
+_PATH = re.compile(r"[\w-][\w./-]{0,199}")
 _NPM_TEST = re.compile(r'"test"\s{0,9}:\s{0,9}"(?P<script>[^"\\]{1,400})')
 _NPM_RUNNERS = frozenset({"ava", "jasmine", "jest", "mocha", "node", "tap", "vitest"})
 _NPM_NAME = re.compile(r"[\w@][\w@./-]{0,40}")
@@ -49,9 +62,9 @@ def make_trial(workspace: Workspace, start_in: str, permitted: Callable[[str], b
     for kind, name, needle, command in _SUGGESTED:
         text = workspace.read_or_empty(base + name, _READ_BYTES).decode(errors="replace") if name else ""
         if kind == "python":
-            file = next(_test_files(workspace, base), "")
-            settings.append(f"file={shlex.quote(file)}")
-            suggested = bool(file)
+            files = find_test_files(workspace, base)
+            settings.append(f"file={shlex.quote(next(iter(files), ''))}")
+            suggested = bool(files)
         else:
             suggested = bool(text) and needle in text
         if kind == "npm" and suggested:
@@ -80,18 +93,49 @@ def _npm_program(package: str) -> str:
     return program if _NPM_NAME.fullmatch(program) else ""
 
 
-def _test_files(workspace: Workspace, base: str) -> Iterator[str]:
-    """Yield test files relative to the start directory, outermost first; plain names only."""
-    inner: list[str] = []
-    for directory in _TEST_DIRECTORIES:
+def find_test_files(workspace: Workspace, base: str) -> tuple[str, ...]:
+    """Return Python test files relative to the start directory, those in directories of tests first; plain names only.
+
+    If the project's settings name directories (`testpaths`), only files below these count.
+    """
+    named: list[str] = []
+    for name in _SETTINGS_FILES:
+        named += read_test_paths(workspace.read_or_empty(base + name, _READ_BYTES).decode(errors="replace"))
+    files = (named and _walk(workspace, base, named)) or _walk(workspace, base, [""])
+    return tuple(sorted(files, key=lambda path: not _is_in_tests(path)))
+
+
+def read_test_paths(settings: str) -> list[str]:
+    """Return the paths in pytest's setting `testpaths` in a TOML or INI file."""
+    match = _TEST_PATHS.search(settings)
+    return [path.strip("/") for path in _PATH.findall(match["paths"]) if ".." not in path] if match else []
+
+
+def _walk(workspace: Workspace, base: str, roots: Sequence[str]) -> list[str]:
+    """Return test files at or below the roots; a bounded number of directories is read, those of tests first."""
+    files = [root for root in roots if _is_test_file(root) and workspace.exists(base + root)]
+    queue = [(False, 0, root) for root in dict.fromkeys(roots)]
+    heapq.heapify(queue)
+    for _ in range(_MAX_DIRECTORIES):
+        if not queue or len(files) >= _MAX_FILES:
+            break
+        _, depth, directory = heapq.heappop(queue)
         prefix = f"{directory}/" if directory else ""
-        for name in _list_names(workspace, base + directory):
-            if _TEST_FILE.fullmatch(name):
-                yield prefix + name
-            elif directory and name.endswith("/") and re.fullmatch(r"[\w-]{1,80}/", name):
-                inner.append(prefix + name)
-    for directory in inner[:_LOOK_INTO]:
-        yield from (directory + name for name in _list_names(workspace, base + directory) if _TEST_FILE.fullmatch(name))
+        names = _list_names(workspace, base + directory)
+        files += [prefix + name for name in islice(filter(_is_test_file, names), _MAX_FILES)]
+        for name in names:
+            inner = prefix + name.rstrip("/")
+            if depth < _MAX_DEPTH and _DIRECTORY.fullmatch(name) and name[:-1] not in _SKIPPED_DIRECTORIES:
+                heapq.heappush(queue, (not _is_in_tests(f"{inner}/"), depth + 1, inner))
+    return list(dict.fromkeys(files))
+
+
+def _is_test_file(path: str) -> bool:
+    return _TEST_FILE.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def _is_in_tests(path: str) -> bool:
+    return not _TEST_DIRECTORIES.isdisjoint(path.split("/")[:-1])
 
 
 def _list_names(workspace: Workspace, directory: str) -> list[str]:

@@ -13,6 +13,7 @@ from mcp_types import jsonrpc_message_adapter
 from agent_runtime import Outcome, Policy, Rule, Status
 from agent_runtime.agent.document import read_document
 from agent_runtime.context.relevant_code import read_clues
+from agent_runtime.context.test_command import read_test_paths
 from agent_runtime.core.errors import FormatError, SettingsError
 from agent_runtime.core.text import MAX_REPLY_CHARS, replace_binary
 from agent_runtime.core.values import Skill
@@ -364,6 +365,12 @@ def _(text: str) -> None:
 @_in_a_thread("words of a task", 8_000)
 def _(text: str) -> None:
     read_clues(text, [text])
+
+
+@_in_a_thread("settings of tests", 8_000)
+def _(text: str) -> None:
+    for line in (text, f"testpaths = {text}", f"testpaths = [{text}", f"testpaths =\n  {text}"):
+        read_test_paths(line)
 
 
 @_in_a_thread("schema", 8_000)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import SandboxSettings, pick_sandbox
-from agent_runtime.context.test_command import Trial, TrialResult, make_trial, read_trial
+from agent_runtime.context.test_command import Trial, TrialResult, find_test_files, make_trial, read_trial
 from agent_runtime.tools.shell import ShellTools
 from agent_runtime.workspace.files import Workspace
 
@@ -212,6 +212,60 @@ def test_no_trial_without_tests_or_without_leave(tmp_path: Path) -> None:
         (tmp_path / "tests" / "test_a.py").write_text("")
         assert make_trial(workspace, "", lambda _command: False) is None
         assert make_trial(workspace, "", lambda command: "pytest" in command) is not None
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        pytest.param(
+            ["parcel/test/test_core.py", "setup.py"],
+            ["parcel/test/test_core.py"],
+            id="in a package's directory of tests",
+        ),
+        pytest.param(
+            ["src/parcel/tests/unit/test_core.py", "src/parcel/core.py"],
+            ["src/parcel/tests/unit/test_core.py"],
+            id="below src, in a package of tests",
+        ),
+        pytest.param(
+            ["examples/test_demo.py", "src/parcel/tests/test_core.py", "src/parcel/core_test.py"],
+            ["src/parcel/tests/test_core.py", "examples/test_demo.py", "src/parcel/core_test.py"],
+            id="files in directories of tests come first",
+        ),
+        pytest.param(
+            ["node_modules/x/tests/test_x.py", "venv/tests/test_y.py", ".tox/tests/test_z.py"],
+            [],
+            id="of other projects",
+        ),
+    ],
+)
+def test_tests_are_found_inside_of_a_package(tmp_path: Path, files: list[str], expected: list[str]) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    with Workspace(tmp_path) as workspace:
+        assert [*find_test_files(workspace, "")] == expected
+        assert (make_trial(workspace, "", lambda _command: True) is None) == (not expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pyproject.toml", '[tool.pytest.ini_options]\ntestpaths = [\n  "checks/unit", # fast\n  "nowhere",\n]\n'),
+        ("pytest.ini", "[pytest]\ntestpaths = checks/unit\naddopts = -q\n"),
+        ("setup.cfg", "[tool:pytest]\ntestpaths =\n    nowhere\n    checks/unit/\npython_files = test_*.py\n"),
+        ("tox.ini", "[pytest]\ntestpaths = ../x checks/unit/test_core.py\n"),
+    ],
+)
+def test_only_tests_that_the_settings_name_count(tmp_path: Path, name: str, text: str) -> None:
+    for path in ("checks/unit/test_core.py", "tests/test_other.py"):
+        (tmp_path / "start" / path).parent.mkdir(parents=True)
+        (tmp_path / "start" / path).write_text("")
+    (tmp_path / "start" / name).write_text(text)
+    with Workspace(tmp_path) as workspace:
+        assert find_test_files(workspace, "start/") == ("checks/unit/test_core.py",)
+        (tmp_path / "start" / name).write_text("testpaths = nowhere\n")
+        assert find_test_files(workspace, "start/")[0] == "tests/test_other.py"
 
 
 @pytest.mark.parametrize(
