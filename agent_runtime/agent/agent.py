@@ -110,8 +110,8 @@ class Agent:
         return min(self.policy.limits.max_output_chars_per_step, self.memory.max_context_tokens * 9 // 10)
 
     @classmethod
-    def from_file(cls, file: AgentFile | Path | str) -> Agent:
-        """Create the agent of an `agent.yaml`.
+    def from_file(cls, file: AgentFile | Path | str, *, waits: bool = True) -> Agent:
+        """Create the agent of an `agent.yaml`; `waits` is for a path, see `AgentFile.load`.
 
         Raises:
             SettingsError: the file is invalid, or a key is not in the environment.
@@ -120,7 +120,7 @@ class Agent:
         from agent_runtime.agent.agent_file import AgentFile  # noqa: PLC0415 - see TYPE_CHECKING above
         from agent_runtime.sandbox.select import pick_sandbox  # noqa: PLC0415 - the same
 
-        agent_file = file if isinstance(file, AgentFile) else AgentFile.load(file)
+        agent_file = file if isinstance(file, AgentFile) else AgentFile.load(file, waits=waits)
         image = agent_file.docker_image
         container = ContainerSettings(image=image) if image else None
         settings = SandboxSettings(

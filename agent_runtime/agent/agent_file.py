@@ -26,7 +26,7 @@ from agent_runtime.processes.spawn import home_dir
 from agent_runtime.providers.catalog import CATALOG, provider_for
 from agent_runtime.providers.models import ModelOptions
 from agent_runtime.providers.protocol import Provider
-from agent_runtime.providers.retry import FallbackProvider, RetryPolicy
+from agent_runtime.providers.retry import BRIEF_RETRY, FallbackProvider, RetryPolicy
 from agent_runtime.sandbox.protocol import ToolchainSetting
 from agent_runtime.sandbox.select import SandboxName
 
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-
-_FALLBACK_RETRY = RetryPolicy(attempts=2)
-"""For a model with a fallback: further attempts would only delay the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +130,9 @@ class ModelSettings:
             )
         return key
 
+    def with_retry(self, retry: RetryPolicy) -> Self:
+        return replace(self, options=replace(self.options, retry=retry))
+
     def create_provider(self, environ: Mapping[str, str] | None = None) -> Provider:
         model, cloud = self.at_url(None, environ), CATALOG[self.provider].cloud
         settings = cloud.read(os.environ if environ is None else environ) if cloud else {}
@@ -202,8 +202,10 @@ class AgentFile:
     """Texts of `SKILL.md` files by path."""
 
     @classmethod
-    def load(cls, path: Path | str, *, review: Callable[[TrustRequest], object] | None = None) -> Self:
-        """Read an agent file without looking up keys.
+    def load(
+        cls, path: Path | str, *, review: Callable[[TrustRequest], object] | None = None, waits: bool = True
+    ) -> Self:
+        """Read an agent file without looking up keys; `waits` is for files that do not set `outage_seconds`.
 
         If keys need trust, `review` is called before anything takes effect or any outside file is opened; it raises to
         refuse.
@@ -244,7 +246,7 @@ class AgentFile:
             if request is not None:
                 review(request)
         instructions, main, fallback, skills = read()
-        return cls(
+        loaded = cls(
             path=path,
             name=agent.name,
             role=agent.role,
@@ -276,11 +278,18 @@ class AgentFile:
                 ),
             ),
         )
+        return loaded if waits or agent.runtime.outage_seconds is not None else loaded.without_waits()
 
     @classmethod
     def built_in(cls, work_dir: Path, *, model: ModelSettings) -> Self:
         """Return the default agent for a directory without an agent file."""
         return cls(work_dir=work_dir, model=model)
+
+    def without_waits(self) -> Self:
+        """Return the settings with three quick attempts, and no wait, for a model service that is down."""
+        main, *fallback = (model.with_retry(BRIEF_RETRY) for model in (self.model, *self.fallback))
+        limits = replace(self.limits, outage_seconds=0.0)
+        return replace(self, model=main, fallback=tuple(fallback), limits=limits)
 
     def policy(self) -> Policy:
         return Policy(rules=self.rules, limits=self.limits)
@@ -331,7 +340,8 @@ class AgentFile:
             SettingsError: a key is missing, or the settings do not suit a provider.
         """
         chain = (self.model, *self.fallback)
-        preferred = [replace(model, options=replace(model.options, retry=_FALLBACK_RETRY)) for model in chain[:-1]]
+        # Further attempts at a model with a fallback would only delay the run.
+        preferred = [model.with_retry(replace(model.options.retry, attempts=2)) for model in chain[:-1]]
         providers = [model.create_provider(environ) for model in (*preferred, chain[-1])]
         return FallbackProvider(providers) if len(providers) > 1 else providers[0]
 

@@ -195,11 +195,15 @@ class Runtime(_Section):
     """The maximum number of tokens that a run may send and receive; by default unlimited."""
     max_seconds: Annotated[float, Field(gt=0)] = _LIMITS.max_seconds
     """The time limit of a run in seconds."""
+    outage_seconds: Annotated[float, Field(ge=0)] | None = None
+    """How long a run waits for a model service that is down, in seconds; by default 300, or 0 for
+    `Runtime("agent.yaml")` in code."""
 
     @property
     def limits(self) -> RunLimits:
         """Limits of a run."""
-        return RunLimits(**self.model_dump(include={"max_steps", "max_cost_usd", "max_tokens", "max_seconds"}))
+        names = {"max_steps", "max_cost_usd", "max_tokens", "max_seconds", "outage_seconds"}
+        return RunLimits(**self.model_dump(include=names, exclude_none=True))
 
 
 class Memory(_Section):

@@ -329,6 +329,7 @@ HARMLESS: Mapping[Pattern, IsHarmless] = {
     ("runtime", "work_dir"): _is_inside,
     ("runtime", "max_steps"): _at_most(_LIMITS.max_steps),
     ("runtime", "max_seconds"): _at_most(_LIMITS.max_seconds),
+    ("runtime", "outage_seconds"): _at_most(_LIMITS.outage_seconds),
     ("runtime", "max_cost_usd"): _always,
     ("runtime", "max_tokens"): _always,
     ("runtime", "unsafe_mode"): _is_off,

@@ -100,7 +100,8 @@ class AsyncRuntime:
         """Prepare an agent; nothing is started before the first run.
 
         Args:
-            agent_file: path of an `agent.yaml`, or an agent in code.
+            agent_file: path of an `agent.yaml`, or an agent in code. Only the latter waits by default for a model
+                service that is down.
             session: `memory`, `file`, `db`, or a custom session.
             session_id: by default the agent's name in lower case with hyphens.
             session_dir: of `file` sessions, by default `~/.codepilot/sessions`; out of the agent's reach.
@@ -120,7 +121,7 @@ class AsyncRuntime:
         from agent_runtime.run.approvals import Gate  # noqa: PLC0415 - see TYPE_CHECKING above
         from agent_runtime.run.toolbox import Toolbox  # noqa: PLC0415 - the same
 
-        self.agent = agent_file if isinstance(agent_file, Agent) else Agent.from_file(agent_file)
+        self.agent = agent_file if isinstance(agent_file, Agent) else Agent.from_file(agent_file, waits=False)
         name, work_dir = self.agent.name, self.agent.work_dir
         if isinstance(session, str):
             session = create_session(

@@ -12,7 +12,7 @@ from agent_runtime.context.transcript import MemorySettings
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.policy.policy import Rule
 from agent_runtime.providers.models import ModelOptions, Thinking
-from agent_runtime.providers.retry import FallbackProvider
+from agent_runtime.providers.retry import BRIEF_RETRY, FallbackProvider, RetryPolicy
 
 # The example of the document that first described agent files, without the tool that is not offered yet.
 SEED = """\
@@ -138,6 +138,19 @@ def test_bounds_of_a_run_are_taken_over(tmp_path: Path) -> None:
     limits = agent.policy().limits
     assert (limits.max_cost_usd, limits.max_tokens, limits.max_seconds) == (2.0, 500_000, 60.5)
     assert (agent.sandbox, agent.docker_image) == ("docker", "a@b")
+
+
+@pytest.mark.parametrize("outage_seconds", [None, 300, 900])
+def test_waits_for_a_model_that_is_down_are_up_to_the_file_and_then_to_the_caller(
+    tmp_path: Path, outage_seconds: int | None
+) -> None:
+    key = "" if outage_seconds is None else f"  runtime: {{outage_seconds: {outage_seconds}}}\n"
+    path = write(tmp_path, LEAST + key)
+    for waits in (True, False):
+        agent = AgentFile.load(path, waits=waits)
+        is_brief = outage_seconds is None and not waits
+        assert agent.limits.outage_seconds == (0 if is_brief else outage_seconds or 300)
+        assert agent.model.options.retry == (BRIEF_RETRY if is_brief else RetryPolicy())
 
 
 def test_permissions_precede_require_permission_so_that_they_make_exceptions(tmp_path: Path) -> None:

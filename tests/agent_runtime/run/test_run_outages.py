@@ -26,21 +26,26 @@ from agent_runtime import (
     ModelOptions,
     ModelOutageError,
     Observed,
+    Outcome,
     Policy,
     Provider,
     Recovered,
     Replied,
     ReplyBroken,
     RunLimits,
+    Runtime,
     Sandbox,
     ScriptedProvider,
     Status,
     Summarised,
     Usage,
 )
+from agent_runtime.agent import agent_file
 from agent_runtime.agent.agent import ClockAndRandom
 from agent_runtime.context.transcript import estimate
 from agent_runtime.providers.protocol import Chunk, ReplyFault, ReplyStart, Request, TextChunk
+from agent_runtime.providers.retry import BRIEF_RETRY
+from agent_runtime.run import run
 from agent_runtime.run.run import MAX_BILLED, MAX_SILENT, PatientProvider
 from agent_runtime.run.state import RunClock, RunState
 from tests.agent_runtime.providers.answers import DEFINITE, OUTAGES
@@ -274,6 +279,40 @@ async def test_the_runs_clock_stands_still_while_a_service_is_down(text: str) ->
     reply = await collect(patient.reply(conversation()))
     assert reply.text == "Here."
     assert told == ["stopped", "sleep 10", "going", "stopped", "sleep 20", "going"]
+
+
+@pytest.mark.parametrize("has_fallback", [False, True])
+@pytest.mark.parametrize("is_refused", [False, True], ids=["HTTP 503", "refused"])
+async def test_a_runtime_of_an_agent_file_reports_an_outage_within_two_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_refused: bool, has_fallback: bool
+) -> None:
+    naps = Naps()
+    monkeypatch.setattr(agent_file, "BRIEF_RETRY", replace(BRIEF_RETRY, sleep=naps.sleep))
+    monkeypatch.setattr(run, "FIRST_PAUSE", 0.1)  # so that a run that waits for the service shows it soon
+    for name in ("OPENAI", "ANTHROPIC"):
+        monkeypatch.setenv(f"{name}_API_KEY", "sk-made-up")
+    fallback = ", fallback: [{provider: anthropic, name: n}]" if has_fallback else ""
+    path = tmp_path / "agent.yaml"
+    path.write_text(f"agent: {{name: A, model: {{provider: openai, name: m{fallback}}}, runtime: {{sandbox: local}}}}")
+
+    def run_and_resume() -> tuple[Outcome, Outcome | None]:
+        with Runtime(path, quiet=True) as runtime:
+            first = runtime.run("Write it.")
+            left.append(DONE)
+            return first, None if is_refused else runtime.resume()
+
+    left = list[Reply]()
+    async with ModelServer(replies=lambda _: left.pop() if left else DOWN) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1" if is_refused else server.url_openai)
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9" if is_refused else server.url_anthropic)
+        outcome, resumed = await asyncio.to_thread(run_and_resume)
+    attempts = 5 if has_fallback else 3
+    assert (outcome.status, outcome.steps) == (Status.MODEL_UNAVAILABLE, 0)
+    assert ("cannot be reached from this machine" if is_refused else "Back soon") in str(outcome)
+    assert len(naps.seconds) == attempts - (2 if has_fallback else 1)
+    assert sum(naps.seconds) <= 2
+    assert len(server.requests) == (0 if is_refused else attempts + 1)
+    assert resumed is None or str(resumed) == "Done."
 
 
 @pytest.mark.parametrize(("patience", "legs"), [(300.0, 1), (0.0, 2)])
