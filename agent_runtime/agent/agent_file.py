@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -213,58 +213,33 @@ class AgentFile:
         Raises:
             SettingsError: the text has file, line, key and remedy of each error.
         """
-        from agent_runtime.agent.schema import AgentDocument  # noqa: PLC0415 - loads pydantic
-
-        path = Path(path)
-        folder = path.absolute().parent
-        files = SourceFiles(folder=folder)
-        document = read_document(files.text(path), source=str(path))
-        agent = validate(document, AgentDocument).agent
-        tools = None if agent.tools is None else [tool for tool in agent.tools if tool.enabled]
-
-        def build(make: Callable[[], T], *keys: str | int) -> T:
-            try:
-                return make()
-            except SettingsError as error:
-                raise SettingsError(f"{document.location(('agent', *keys))}: {error}") from error
-
-        def model_of(section: Model, *keys: str | int) -> ModelSettings:
-            location = document.location(("agent", *keys, "api_key_env"))
-            return build(partial(ModelSettings.from_section, section, files, location), *keys)
-
-        @cache
-        def read() -> tuple[str, ModelSettings, tuple[ModelSettings, ...], dict[str, str]]:
-            return (
-                build(lambda: _read_instructions(agent.system_prompt, files), "system_prompt"),
-                model_of(agent.model, "model"),
-                tuple(model_of(entry, "model", "fallback", at) for at, entry in enumerate(agent.model.fallback)),
-                build(lambda: _read_skills(agent.skills, files), "skills"),
-            )
-
+        source = _Source(Path(path))
         if review is not None:
-            request = files.build_request(path, document, names=_file_names(agent), skills=agent.skills, read=read)
-            if request is not None:
-                review(request)
-        instructions, main, fallback, skills = read()
+            source.review(review)
+        agent, runtime, build = source.agent, source.agent.runtime, source.build
+        instructions, main, fallback, skills = source.references
+        tools = [tool for tool in agent.tools or () if tool.enabled]
         loaded = cls(
-            path=path,
+            path=source.path,
             name=agent.name,
             role=agent.role,
             instructions=instructions,
             model=main,
             fallback=fallback,
-            work_dir=build(lambda: files.directory(folder / agent.runtime.work_dir), "runtime", "work_dir"),
-            unsafe_mode=agent.runtime.unsafe_mode,
-            git_writable=agent.runtime.git_writable,
-            sandbox=agent.runtime.sandbox,
-            toolchains=_toolchains(agent.runtime.toolchains, folder),
-            docker_image=agent.runtime.docker_image,
-            limits=agent.runtime.limits,
+            work_dir=build(
+                lambda: source.files.directory(source.files.folder / runtime.work_dir), "runtime", "work_dir"
+            ),
+            unsafe_mode=runtime.unsafe_mode,
+            git_writable=runtime.git_writable,
+            sandbox=runtime.sandbox,
+            toolchains=_toolchains(runtime.toolchains, source.files.folder),
+            docker_image=runtime.docker_image,
+            limits=runtime.limits,
             memory=build(lambda: MemorySettings(**agent.memory.model_dump()), "memory"),
-            tools=None if tools is None else tuple(tool.name for tool in tools),
-            max_output_chars={t.name: t.config.max_output_chars for t in tools or () if t.config.max_output_chars},
+            tools=None if agent.tools is None else tuple(tool.name for tool in tools),
+            max_output_chars={t.name: t.config.max_output_chars for t in tools if t.config.max_output_chars},
             transport=agent.model.transport,
-            index=_index_settings(agent, document),
+            index=_index_settings(agent, source.document),
             delegation=build(agent.delegation_bounds, "delegation"),
             skills=skills,
             mcp=tuple(build(entry.server, "mcp", at) for at, entry in enumerate(agent.mcp)),
@@ -273,12 +248,12 @@ class AgentFile:
                 # Those of `require_permission` come last, so that `permissions` can make exceptions.
                 *(
                     Rule(decision="ask", tool=tool.name, reason=f"the agent file asks before every {tool.name}")
-                    for tool in tools or ()
+                    for tool in tools
                     if tool.config.require_permission
                 ),
             ),
         )
-        return loaded if waits or agent.runtime.outage_seconds is not None else loaded.without_waits()
+        return loaded if waits or runtime.outage_seconds is not None else loaded.without_waits()
 
     @classmethod
     def built_in(cls, work_dir: Path, *, model: ModelSettings) -> Self:
@@ -346,13 +321,51 @@ class AgentFile:
         return FallbackProvider(providers) if len(providers) > 1 else providers[0]
 
 
+class _Source:
+    """An agent file and the files that it names, as they are read; an error of `build` has the place of the key."""
+
+    def __init__(self, path: Path) -> None:
+        from agent_runtime.agent.schema import AgentDocument  # noqa: PLC0415 - loads pydantic
+
+        self.path = path
+        self.files = SourceFiles(folder=path.absolute().parent)
+        self.document = read_document(self.files.text(path), source=str(path))
+        self.agent = validate(self.document, AgentDocument).agent
+
+    def build(self, make: Callable[[], T], *keys: str | int) -> T:
+        try:
+            return make()
+        except SettingsError as error:
+            raise SettingsError(f"{self.document.location(('agent', *keys))}: {error}") from error
+
+    def review(self, review: Callable[[TrustRequest], object]) -> None:
+        """Call `review` if keys need trust."""
+        models = (self.agent.model, *self.agent.model.fallback)
+        names = filter(None, (instruction_file(self.agent.system_prompt), *(model.script for model in models)))
+        request = self.files.build_request(
+            self.path, self.document, names=names, skills=self.agent.skills, read=lambda: self.references
+        )
+        if request is not None:
+            review(request)
+
+    @cached_property
+    def references(self) -> tuple[str, ModelSettings, tuple[ModelSettings, ...], dict[str, str]]:
+        """Instructions, the models with their scripts, and skills."""
+        agent, files = self.agent, self.files
+        return (
+            self.build(lambda: _read_instructions(agent.system_prompt, files), "system_prompt"),
+            self._model(agent.model, "model"),
+            tuple(self._model(entry, "model", "fallback", at) for at, entry in enumerate(agent.model.fallback)),
+            self.build(lambda: _read_skills(agent.skills, files), "skills"),
+        )
+
+    def _model(self, section: Model, *keys: str | int) -> ModelSettings:
+        location = self.document.location(("agent", *keys, "api_key_env"))
+        return self.build(partial(ModelSettings.from_section, section, self.files, location), *keys)
+
+
 def _toolchains(setting: ToolchainSetting | list[str], folder: Path) -> ToolchainSetting:
     return tuple(folder / Path(name).expanduser() for name in setting) if isinstance(setting, list) else setting
-
-
-def _file_names(agent: Agent) -> list[str]:
-    names = (instruction_file(agent.system_prompt), *(name.script for name in (agent.model, *agent.model.fallback)))
-    return [name for name in names if name]
 
 
 def _read_instructions(value: str, files: SourceFiles) -> str:
