@@ -138,6 +138,7 @@ class Recorder:
                     **({"skills": dict(agent.skills)} if agent.skills else {}),
                     **({"start_in": agent.start_in} if agent.start_in else {}),
                     **({"transport": agent.transport} if agent.transport else {}),
+                    **({} if agent.attended else {"attended": False}),
                     **({"delegation": bounds} if bounds else {}),
                 },
                 "sandbox": agent.sandbox.level,

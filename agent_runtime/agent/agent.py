@@ -64,6 +64,8 @@ class Agent:
     """When to summarise the conversation."""
     chat: bool = True
     """Whether a reply without action or completion is an answer (True) or an error (False)."""
+    attended: bool = True
+    """Whether a person can answer questions, now or later; otherwise `ask_user` is not offered."""
     unsafe_mode: bool = False
     """Whether file tools may leave `work_dir`. Commands stay in the sandbox."""
     repository_instructions: Mapping[str, str] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import atexit
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import cache
@@ -81,12 +81,17 @@ class Interpreter:
         stubs: str,
         limits: InterpreterLimits | None = None,
         enclose: Callable[[Path], Path] | None = None,
+        missing: Mapping[str, str] | None = None,
     ) -> None:
-        """Store the options; the first block starts the worker, whose program `enclose` may wrap in a sandbox."""
+        """Store the options; the first block starts the worker, whose program `enclose` may wrap in a sandbox.
+
+        `missing` are reasons for which a tool is not there, by its name.
+        """
         self._tools = {name: _tool_placeholder(name) for name in tools}
         self._stubs = f"{_BUILTINS}\n{stubs}"
         self._limits = limits or InterpreterLimits()
         self._enclose = enclose
+        self._missing = missing or {}
         self._worker: InterpreterWorker | None = None
 
     async def run(self, source: str, *, call: CallTool, show: Callable[[str], None]) -> None:
@@ -116,8 +121,14 @@ class Interpreter:
             worker = self._worker
             worker.bound |= bound_names(nodes)
             discarded = discarded_calls(nodes, source)
-            tools = self._tools.keys()
-            snapshot = await start_block(worker, source, tools=tools, discarded=discarded, on_output=block.take_output)
+            snapshot = await start_block(
+                worker,
+                source,
+                tools=self._tools.keys(),
+                missing=self._missing,
+                discarded=discarded,
+                on_output=block.take_output,
+            )
             await self._run_to_end(worker, snapshot, block, call)
 
     async def resume(self, state: InterpreterState, *, call: CallTool, show: Callable[[str], None]) -> None:
@@ -316,6 +327,7 @@ async def start_block(
     source: str,
     *,
     tools: AbstractSet[str],
+    missing: Mapping[str, str],
     discarded: frozenset[Span],
     on_output: Callable[[str, str], None],
 ) -> AsyncSnapshot:
@@ -343,8 +355,9 @@ async def start_block(
         worker.blocks -= 1  # no block started; reuse the number
         findings = parse_findings(error.display())
         failures = [finding for finding in findings if finding.must_fail(tools=tools, bound=worker.bound)]
-        if missing := find_missing_tools(failures, source):
-            text = f"{', '.join(missing)}, which this task does not have; its tools are: {', '.join(sorted(tools))}."
+        if names := find_missing_tools(failures, source):
+            named = ", ".join(f"{name} ({missing[name]})" if name in missing else name for name in names)
+            text = f"{named}, which this task does not have; its tools are: {', '.join(sorted(tools))}."
             raise FormatError(
                 "missing_tool",
                 f"The control block was not run: it calls {text}\n{render_findings(failures, source)}",

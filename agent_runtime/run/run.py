@@ -210,6 +210,9 @@ class Run:
                 instructions=self.agent.repository_instructions if number == 1 else {},
                 skills=self.toolbox.skills.values() if number == 1 else (),
             )
+            if self.state.progress.tasks == 1 and "archive_context" in self.toolbox.registry:
+                # Not in the prompt, whose bytes a provider has cached.
+                first = f"{first}\n\n{notes.ARCHIVE}"
             started = Started(
                 task=task,
                 opening=first,

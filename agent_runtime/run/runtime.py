@@ -134,7 +134,7 @@ class AsyncRuntime:
             hooks.add(listener)
         self._key = StateKey(state_key, persistent=not isinstance(session, InMemorySession), work_dir=work_dir)
         self._state = RunState(session, hooks, stream=stream, scrub=self.agent.scrub)
-        self._gate = Gate(self._state, console=console, request_prefix=request_prefix)
+        self._gate = Gate(self._state, console=console, request_prefix=request_prefix, attended=self.agent.attended)
         self._console = console
         self._toolbox = Toolbox(self.agent, self._state, ask=self._gate.ask_question, start_child=self.create_child)
         self._cached: Conversation | None = None

@@ -54,7 +54,7 @@ from agent_runtime.terminals.command import ShellStart
 from agent_runtime.terminals.factory import LiveTerminal, create_terminals
 from agent_runtime.terminals.output import OutputLogs
 from agent_runtime.tools.code_index import IndexTools
-from agent_runtime.tools.conversation import Ask, ContextTools, QuestionTools, SkillTools
+from agent_runtime.tools.conversation import NOBODY_ANSWERS, Ask, ContextTools, QuestionTools, SkillTools
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import ShellTools
@@ -125,10 +125,16 @@ class Toolbox:
         self.registry = Registry(self.transport.adapt_tool, agent.policy.has_detailed_rules)
         self.children = ChildRuns(agent, OwnRun(state, self.registry), self.workspace, start_child, self.files.adopt)
         context = ContextTools(state)
-        families: list[ToolFamily] = [self.files, self._search, self.shell, QuestionTools(ask), context]
+        questions = QuestionTools(ask, is_listed=agent.attended)
+        families: list[ToolFamily] = [self.files, self._search, self.shell, questions, context]
         if agent.delegation is not None:
             families.append(DelegationTools(self.children))
         self.skills = parse_skills(agent.skills)
+        self._register_tools(families)
+        self.servers = Servers(agent, state, self.registry, guard=self._guard, sees_images=self._sees_images)
+
+    def _register_tools(self, families: list[ToolFamily]) -> None:
+        agent = self._agent
         names = [*(name for family in families for name in family.value_types), *IndexTools.value_types]
         if agent.indexed or (agent.indexed is None and has_sources(self.workspace)):
             families.insert(2, IndexTools(self.index))
@@ -140,15 +146,19 @@ class Toolbox:
         for family in families:
             chosen = [name for name in family.value_types if agent.tools is None or name in agent.tools]
             self.registry.add_family(family, only=chosen)
+        self.registry.missing = {
+            **dict.fromkeys(names, "the settings of this agent leave it out"),
+            **dict.fromkeys(IndexTools.value_types, "there is no code index here; use find"),
+            **dict.fromkeys(QuestionTools.value_types, NOBODY_ANSWERS),
+        }
         if self.skills:
             self.registry.add_family(SkillTools(self.skills))
-        self.servers = Servers(agent, state, self.registry, guard=self._guard, sees_images=self._sees_images)
 
     @property
     def system_prompt(self) -> str:
         """Current system prompt; it depends on the registered tools."""
         agent = self._agent
-        replies = self.transport.render_guide(self.registry.declarations, chat=agent.chat)
+        replies = self.transport.render_guide(self.registry.listing, chat=agent.chat)
         return prompts.system_prompt(
             name=agent.name,
             role=agent.role,

@@ -34,6 +34,7 @@ class ContextTools(ToolFamily):
         "reveal_context": "Revealing task {position}",
         "list_archived_context": "Listing archived tasks",
     }
+    is_listed = False  # they serve from the second task on, whose message tells of them
     stub_types: ClassVar[str] = (
         "Numbers = int | list[int] | tuple[int, ...]\nTexts = str | list[str] | tuple[str, ...]\n"
     )
@@ -156,6 +157,7 @@ def _format_numbers(numbers: Sequence[int]) -> str:
 Ask = Callable[[str], Awaitable[str]]
 """Ask the user a question and return the answer, which may come in another process."""
 
+NOBODY_ANSWERS = "nobody can be asked in this run; decide for yourself, and say in the completion what you decided"
 _QUESTION_CHARS = 4_000
 
 
@@ -163,8 +165,8 @@ class QuestionTools(ToolFamily):
     value_types: ClassVar[dict[str, str]] = {"ask_user": "str"}
     labels: ClassVar[dict[str, str]] = {"ask_user": "Asking: {question}"}
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+    def __init__(self, ask: Ask, *, is_listed: bool = True) -> None:
+        self._ask, self.is_listed = ask, is_listed
 
     async def ask_user(self, question: str) -> ToolResult:
         """Ask the user what only they can decide, and wait for the answer."""

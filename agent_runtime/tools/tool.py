@@ -141,6 +141,8 @@ class Tool:
     """Awaited before planning, with the tool's name and the validated arguments."""
     parameters: dict[str, Plain] | None = None
     """JSON schema of the arguments in place of the signature's."""
+    is_listed: bool = True
+    """Whether the prompt lists it; a tool that is not listed can be called nevertheless."""
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -362,6 +364,8 @@ class ToolFamily:
     """Plans a call without side effects. Raises ToolError if it cannot succeed, and its facts are unknown."""
     prepare: Callable[[str, dict[str, Any]], Awaitable[None]] | None = None
     """Waits until a call can be planned."""
+    is_listed: bool = True
+    """See `Tool.is_listed`."""
 
 
 class Registry:
@@ -378,6 +382,8 @@ class Registry:
         self._built_in: dict[str, Tool] = {}
         self._facts_readers: dict[str, tuple[str, FactsReader]] = {}
         self._types: list[str] = []
+        self.missing: dict[str, str] = {}
+        """Why the agent does not have a built-in tool, and what to do instead, by its name."""
 
     def __contains__(self, name: object) -> bool:
         return name in self._tools
@@ -398,7 +404,15 @@ class Registry:
         chosen = list(family.value_types if only is None else only)
         for name in chosen:
             func, label = getattr(family, name), family.labels.get(name, "")
-            tool = Tool(name, func, family.value_types[name], label, planner=family.plan, prepare=family.prepare)
+            tool = Tool(
+                name,
+                func,
+                family.value_types[name],
+                label,
+                planner=family.plan,
+                prepare=family.prepare,
+                is_listed=family.is_listed,
+            )
             tool = self._adapt(tool)
             self.add_tool(tool)
             self._built_in[name] = tool
@@ -457,8 +471,18 @@ class Registry:
             raise ToolError(f"there is no tool {name!r}; there are: {', '.join(self._tools)}") from None
 
     @property
-    def declarations(self) -> str:
+    def listed(self) -> tuple[Tool, ...]:
+        """The tools that the prompt lists."""
+        return tuple(tool for tool in self._tools.values() if tool.is_listed)
+
+    @property
+    def listing(self) -> str:
         """Types and stubs for the model."""
+        return "\n".join([*self._types, *(tool.stub for tool in self.listed)])
+
+    @property
+    def declarations(self) -> str:
+        """Types and stubs of all tools."""
         return "\n".join([*self._types, *(tool.stub for tool in self._tools.values())])
 
     @property

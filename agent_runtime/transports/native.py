@@ -89,7 +89,7 @@ class NativeTransport(Transport[NativeReply]):
     @override
     def declare_tools(self, tools: Registry) -> tuple[ToolSchema, ...]:
         """Return the tool schemas. A registered `script` or `finish` replaces the transport's own."""
-        registered = [tools.get(name) for name in tools.names]
+        registered = tools.listed
         hidden = (
             [] if SCRIPT in tools else [tool for tool in registered if tool.name in _SCRIPT_ONLY and not tool.foreign]
         )
@@ -225,7 +225,8 @@ class NativeTransport(Transport[NativeReply]):
             # No list of tools: the service has it, and an intermediate provider may have renamed them.
             close = get_close_matches(request.name[:100], self._tools.names, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise ToolError(f"there is no tool {request.name[:100]!r}.{hint}")
+            reason = f" ({missing})" if (missing := self._tools.missing.get(request.name)) else ""
+            raise ToolError(f"there is no tool {request.name[:100]!r}{reason}.{hint}")
         else:
             values = read_arguments(request.name, request.arguments)
             args, kwargs = call_arguments(self._tools.get(request.name), values)

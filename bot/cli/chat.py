@@ -763,6 +763,7 @@ def make_agent(options: ChatOptions, settings: AgentFile | None = None) -> Agent
     return replace(
         own,
         policy=replace(own.policy, floor=(*_floor_rules(settings, options.permissions),)),
+        attended=_has_person() or options.session is not None,
         repository_instructions=read_instructions(settings.work_dir),
         skills={**own.skills, **read_skills(settings.work_dir)},
     )

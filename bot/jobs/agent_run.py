@@ -283,6 +283,7 @@ async def _run(context: JobContext, assignment: Assignment, tree: Tree, segment:
         skills=assignment.settings.skills,
         start_in=context.services.conventions.working_directory,
         index_file=tree.code_index,
+        attended=can_ask(context, assignment),
         servers=assignment.grant.servers,
         readable=tree.readable,
     )

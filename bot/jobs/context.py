@@ -57,6 +57,7 @@ class AgentSpec:
     Attributes:
         session: None records nothing.
         start_in: working directory of commands, relative to `work_dir`.
+        attended: whether a user can answer the run.
         readable: host directories that the sandbox shows, by their paths there.
     """
 
@@ -70,6 +71,7 @@ class AgentSpec:
     skills: Mapping[str, str] = field(default_factory=dict)
     start_in: str = ""
     index_file: Path | None = None
+    attended: bool = True
     servers: tuple[str, ...] = ()
     readable: Mapping[str, Path] = field(default_factory=dict)
 

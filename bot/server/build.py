@@ -237,6 +237,7 @@ def agent_factory(
             skills=spec.skills,
             tools=spec.tools,
             chat=False,
+            attended=spec.attended,
             scrub=scrub,
             start_in=spec.start_in,
             kept_index=spec.index_file,

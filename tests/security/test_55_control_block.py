@@ -69,7 +69,14 @@ async def test_an_attack_fails_also_where_the_type_checker_does_not_see_it(
     assert all(is_plain(list(args)) and is_plain(kwargs) for _, args, kwargs in desk.calls)
 
 
-async def _start_unseen(worker: InterpreterWorker, source: str, *, tools: object, **rest: Any) -> AsyncSnapshot:  # noqa: ANN401 - passed on
+async def _start_unseen(
+    worker: InterpreterWorker,
+    source: str,
+    *,
+    tools: object,
+    missing: object,
+    **rest: Any,  # noqa: ANN401 - passed on
+) -> AsyncSnapshot:
     """Start a block without the type checker."""
     return await worker.feed(source, type_check=False, **rest)
 

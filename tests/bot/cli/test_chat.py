@@ -447,6 +447,17 @@ def test_a_session_needs_a_home_directory(here: Path, monkeypatch: pytest.Monkey
     assert make_agent(ChatOptions(script=here / "script.yaml")).work_dir == here
 
 
+def test_a_run_can_be_answered_at_a_terminal_and_in_a_session(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "script.yaml").write_text("- reply: x\n", encoding="utf-8")
+    (here / "project").mkdir()
+    monkeypatch.setenv("HOME", str(here))
+    options = ChatOptions(script=here / "script.yaml", directory=here / "project")
+    assert not make_agent(options).attended
+    assert make_agent(replace(options, session="s")).attended
+    monkeypatch.setattr("bot.cli.chat._has_person", lambda: True)
+    assert make_agent(options).attended
+
+
 def test_a_repository_s_own_instructions_are_read(here: Path) -> None:
     (here / "script.yaml").write_text("- reply: x\n", encoding="utf-8")
     (here / "AGENTS.md").write_text("Use tabs.\n", encoding="utf-8")

@@ -93,8 +93,8 @@ def test_the_system_prompt_and_the_schemas_are_short(tmp_path: Path) -> None:
     schemas = [json.dumps(asdict(each), separators=(",", ":")) for each in toolbox.schemas]
     assert len(toolbox.system_prompt) + sum(map(len, schemas)) < 6_000
     assert "the summary is its completion" in toolbox.system_prompt, "it is told of completions"
-    for name in toolbox.registry.names:
-        assert any(name in schema for schema in schemas)
+    for tool in toolbox.registry.listed:
+        assert any(tool.name in schema for schema in schemas)
 
 
 async def test_a_tool_listed_for_scripts_only_can_be_called_directly(start: Start) -> None:
