@@ -36,6 +36,7 @@ from agent_runtime.interpreter.source import (
     Suspended,
     bound_names,
     discarded_calls,
+    drop_wide_marks,
     find_missing_tools,
     is_escape,
     parse_code,
@@ -268,6 +269,7 @@ class Interpreter:
             await self.close()
             return LimitError(f"{block.limit_message} The block was stopped; its variables are gone.")
         message = error.display() if isinstance(error, MontyRuntimeError | MontySyntaxError) else str(error)
+        message = drop_wide_marks(message)
         if isinstance(inner, MemoryError | RecursionError) or "time limit exceeded" in str(inner):
             await self.close()
             return LimitError(f"{message}\nThe block was stopped; its variables are gone.")

@@ -56,7 +56,7 @@ class RunLimits:
     outage_seconds: float = 300.0
     offline_seconds: float = 0.0
     max_calls_per_step: int = 200
-    max_output_chars_per_step: int = 60_000
+    max_output_chars_per_step: int = 16_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

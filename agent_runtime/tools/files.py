@@ -134,8 +134,8 @@ class FileTools(ToolFamily):
         self._writer.resume(state)
 
     def read_file(self, path: str, start_line: int = 1, end_line: int | None = None) -> ToolResult:
-        """Show numbered lines; without end_line about 200 and an outline of the rest; or path 'a.py::Class.f'.
-        Returns the text, unnumbered; without end_line all of it.
+        """Show numbered lines; without end_line 200 and an outline of the rest; or path 'a.py::Class.f'.
+        Returns the text, unnumbered.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
         path, symbol = self._split_symbol(path)
         if symbol:

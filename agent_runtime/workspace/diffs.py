@@ -239,7 +239,6 @@ def diff(
     start, end = ("equal", 0, head, 0, head), ("equal", old_end, len(before), new_end, len(after))
     changes = _codes(before, edits, len(after)) if edits else [start, *_changes(old, new, head), end]
     groups = _group_changes(changes)
-    width = len(str(max(len(before), len(after))))
     lines: list[str] = []
     for group in groups:
         spans = [(a, max(b, a + 1)) for tag, a, b, _, _ in group if tag != "equal"]
@@ -248,21 +247,21 @@ def diff(
         lines += ["…"] if lines else []
         for tag, a, b, c, d in group:
             if tag == "equal":
-                lines += [number_line(i + 1, after[i], width) for i in range(c, d)]
+                lines += [number_line(i + 1, after[i]) for i in range(c, d)]
                 continue
-            lines += _render_lines(before, a, b, width, "-", most=_MAX_SENT_RUN if edits else _RUN)
+            lines += _render_lines(before, a, b, "-", most=_MAX_SENT_RUN if edits else _RUN)
             if not edits:
-                lines += _render_lines(after, c, d, width, "+")
+                lines += _render_lines(after, c, d, "+")
             elif c < d:
-                lines.append(f"{c + 1:>{width}} + … {d - c} line{'s' if d - c > 1 else ''} as sent, to {d}")
+                lines.append(f"{c + 1} + … {d - c} line{'s' if d - c > 1 else ''} as sent, to {d}")
     rest = len(lines) - _MAX_DIFF_LINES
     return "\n".join(lines if rest <= 1 else [*lines[:_MAX_DIFF_LINES], f"… {rest} more lines of diff"])
 
 
-def number_line(number: int, line: str, width: int, mark: str = " ") -> str:
+def number_line(number: int, line: str, mark: str = " ") -> str:
     """Format a line with its number."""
     cut = line if len(line) <= _WIDTH else f"{line[:_WIDTH]}… [+{len(line) - _WIDTH} characters]"
-    return f"{number:>{width}} {mark} {cut}" if line else f"{number:>{width}} {mark}".rstrip()
+    return f"{number} {mark} {cut}" if line else f"{number} {mark}".rstrip()
 
 
 def summarize_changes(before: Sequence[str], after: Sequence[str]) -> str:
@@ -314,16 +313,14 @@ def _codes(before: Sequence[str], edits: Sequence[LineEdit], count: int) -> list
     return [*codes, ("equal", old_pos, len(before), new_pos, count)]
 
 
-def _render_lines(
-    lines: Sequence[str], start: int, stop: int, width: int, mark: str, *, most: int = _RUN
-) -> Iterator[str]:
+def _render_lines(lines: Sequence[str], start: int, stop: int, mark: str, *, most: int = _RUN) -> Iterator[str]:
     if stop - start <= most + 1:
-        yield from (number_line(i + 1, lines[i], width, mark) for i in range(start, stop))
+        yield from (number_line(i + 1, lines[i], mark) for i in range(start, stop))
         return
     half = most // 2
-    yield from (number_line(i + 1, lines[i], width, mark) for i in range(start, start + half))
-    yield f"{'':>{width}} {mark} … {stop - start - 2 * half} more lines"
-    yield from (number_line(i + 1, lines[i], width, mark) for i in range(stop - half, stop))
+    yield from (number_line(i + 1, lines[i], mark) for i in range(start, start + half))
+    yield f"{mark} … {stop - start - 2 * half} more lines"
+    yield from (number_line(i + 1, lines[i], mark) for i in range(stop - half, stop))
 
 
 def unified_hunks(before: Sequence[str], after: Sequence[str]) -> list[str]:

@@ -612,14 +612,13 @@ def view(
 
 def number_lines(lines: Sequence[str], start: int, end: int) -> tuple[list[str], int]:
     """Number lines up to the size limit; return them and the last number."""
-    width = len(str(end))
     listing: list[str] = []
     room = _MAX_VIEW_CHARS
     for number in range(start, end + 1):
         line = lines[number - 1]
         cut = line if len(line) <= _LINE_CHARS else f"{line[:_LINE_CHARS]}… [+{len(line) - _LINE_CHARS} characters]"
-        room -= len(cut) + width + 4
+        room -= len(cut) + len(str(number)) + 4
         if room < 0 and listing:
             return listing, number - 1
-        listing.append(f"{number:>{width}} | {cut}" if line else f"{number:>{width}} |")
+        listing.append(f"{number} | {cut}" if line else f"{number} |")
     return listing, end

@@ -17,7 +17,7 @@ from agent_runtime.context.test_command import read_test_paths
 from agent_runtime.core.errors import FormatError, SettingsError
 from agent_runtime.core.text import MAX_REPLY_CHARS, replace_binary
 from agent_runtime.core.values import Skill
-from agent_runtime.interpreter.source import bound_names, discarded_calls, parse_code
+from agent_runtime.interpreter.source import bound_names, discarded_calls, drop_wide_marks, parse_code
 from agent_runtime.mcp.settings import MAX_MESSAGE_VALUES, McpServer, count_json_values
 from agent_runtime.policy.policy import CallFacts, Denied, Permitted
 from agent_runtime.policy.shell import PathGlob, parse_commands
@@ -126,6 +126,12 @@ def _(text: str) -> None:
     nodes = [*ast.walk(parse_code(text))]
     bound_names(nodes)
     discarded_calls(nodes, text)
+
+
+@_on_the_loop("traceback of a control block", 64_000)
+def _(text: str) -> None:
+    drop_wide_marks(text)
+    drop_wide_marks(f'  File "<python-input-1>", line 1\n    {text}')
 
 
 @_on_the_loop("unclosed Python", 10_000)

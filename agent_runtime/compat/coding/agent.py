@@ -45,6 +45,8 @@ Approve = Callable[[llm.Tool | None, llm.ToolCall], object]
 """Decides whether a call may be made; a text is a refusal with its reason."""
 _NO_LIMIT = 100_000
 _LONGEST_SECONDS = 24 * 3600.0
+_STEP_CHARS = 60_000
+"""Room for one documented read of 50,000 characters."""
 _DECLINED = "Cancelled: the user declined this call"
 _NAME_CHARS = 100
 _ASKS = Policy(rules=(Rule(decision="ask", tool="execute"),))
@@ -303,7 +305,11 @@ def _policy(steps: int) -> Policy:
         rules=tuple(Rule(decision="ask", tool=f"{PREFIX}{name}", reason=why) for name in MUTATING),
         # A service that is down is reported to the user, who decides when to try again.
         limits=RunLimits(
-            max_steps=steps, max_repeated_calls=_NO_LIMIT, max_seconds=_LONGEST_SECONDS, outage_seconds=0.0
+            max_steps=steps,
+            max_repeated_calls=_NO_LIMIT,
+            max_seconds=_LONGEST_SECONDS,
+            outage_seconds=0.0,
+            max_output_chars_per_step=_STEP_CHARS,
         ),
     )
 

@@ -45,6 +45,8 @@ from agent_runtime.sessions.protocol import InMemorySession
 
 DEFAULT_MODEL = "gpt-4.1-mini"
 _LONGEST_SECONDS = 86_400.0
+_STEP_CHARS = 60_000
+"""The document names no limit of output."""
 
 
 def build_system_msg(persona: Persona, tools: Tools = DEFAULT) -> str:
@@ -215,6 +217,7 @@ class Agent:
             max_seconds=_LONGEST_SECONDS if max_time is None else max_time,
             max_repeated_calls=20,
             outage_seconds=0.0,
+            max_output_chars_per_step=_STEP_CHARS,
         )
         self._step_timeout, self._timed_out = step_timeout, ""
         try:

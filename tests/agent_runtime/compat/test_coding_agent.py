@@ -36,6 +36,14 @@ def test_a_result_has_the_answer_the_calls_and_what_was_used_and_the_conversatio
     agent.close()
 
 
+def test_a_read_of_50_000_characters_is_shown_in_full(project: Path) -> None:
+    (project / "big.txt").write_text("".join(f"{'x' * 90} {number}\n" for number in range(480)))
+    model = ScriptedModel([read("big.txt")], "Read.")
+    with CodingAgent(model, project, approve=True) as agent:
+        agent.run("Read it.")
+    assert f"{'x' * 90} 240\n" in model.told()[-1]
+
+
 def test_a_declined_call_is_marked_and_the_model_goes_on(project: Path) -> None:
     shown: list[str] = []
 

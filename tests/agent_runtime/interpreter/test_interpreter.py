@@ -67,6 +67,16 @@ async def test_prints_and_calls_are_ordered(interpreter: Interpreter, desk: Desk
     assert await run(interpreter, desk, source) == ["a\n", "read_file!", "b\n", "execute", "boo\n"]
 
 
+async def test_a_traceback_marks_calls_only_where_a_line_has_more(interpreter: Interpreter, desk: Desk) -> None:
+    line = "read_file('missing', start_line=1)"
+    with pytest.raises(ControlError) as caught:
+        await run(interpreter, desk, line)
+    assert f"\n    {line}\nFileNotFoundError" in str(caught.value)
+    with pytest.raises(ControlError) as caught:
+        await run(interpreter, desk, "texts = [read_file(name) for name in ['missing', 'another'] if len(name) > 2]")
+    assert "\n             ~~~~~~~~~~~~~~~\nFileNotFoundError" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("source", "show"),
     [

@@ -10,7 +10,7 @@ from agent_runtime import AsyncRuntime, MemorySettings, SettingsError, Status, S
 from tests.agent_runtime.seed.parts import Model, reply
 
 Start = Callable[..., tuple[AsyncRuntime, Model]]
-LONG = "print('\\n'.join(f'fact {n} of the first task' for n in range(900)))"
+LONG = "print('\\n'.join(f'fact {n} of the first task' for n in range(500)))"
 
 
 def conversation(model: Model) -> str:
@@ -19,8 +19,8 @@ def conversation(model: Model) -> str:
 
 async def test_an_archived_task_gives_way_to_its_summary_and_can_be_shown_again(start: Start) -> None:
     runtime, model = start(
-        reply(LONG, say="Looking.", done="Found 900 facts."),
-        reply('archive_context(task=1, summary="There are 900 facts.")', done="Archived."),
+        reply(LONG, say="Looking.", done="Found 500 facts."),
+        reply('archive_context(task=1, summary="There are 500 facts.")', done="Archived."),
         reply("list_archived_context()"),
         reply(done="Listed."),
         reply("reveal_context(1)"),
@@ -30,12 +30,12 @@ async def test_an_archived_task_gives_way_to_its_summary_and_can_be_shown_again(
     await runtime.run("Archive that")
     await runtime.run("What is archived?")
     told = conversation(model)
-    assert "[ARCHIVED TASK 1]\nThere are 900 facts." in told
-    assert "fact 899" not in told
+    assert "[ARCHIVED TASK 1]\nThere are 500 facts." in told
+    assert "fact 499" not in told
     assert "tokens saved" in model.read[-1]
     await runtime.run("Show it again")
     assert "[TASK 1 REVEALED]" in model.read[-1]
-    assert "fact 899 of the first task" in model.read[-1]
+    assert "fact 499 of the first task" in model.read[-1]
     assert "Find the facts" in model.read[-1]
 
 
@@ -82,7 +82,7 @@ async def test_what_cannot_be_archived_is_told_with_the_reason(start: Start, cal
 async def test_a_conversation_past_the_threshold_is_summarised_by_the_model_oldest_first(start: Start) -> None:
     words = "[GLOBAL SUMMARY] The first task found nine hundred facts, all of them about numbers."
     replies = [reply(LONG.replace("first", f"{n}th"), done=f"Found {n}.") for n in range(4)]
-    runtime, model = start(*replies, words, reply(done="I remember."), memory=MemorySettings(max_context_tokens=20_000))
+    runtime, model = start(*replies, words, reply(done="I remember."), memory=MemorySettings(max_context_tokens=14_000))
     for number in range(4):
         await runtime.run(f"Find facts, round {number}")
     outcome = await runtime.run("What do you remember?")
@@ -91,7 +91,7 @@ async def test_a_conversation_past_the_threshold_is_summarised_by_the_model_olde
     assert asked.system == model.requests[-3].system
     assert asked.messages[: len(model.requests[-3].messages)] == model.requests[-3].messages
     assert after.messages[0].text.startswith("[GLOBAL SUMMARY]\nThe first task found nine hundred facts")
-    assert "fact 899 of the 0th" not in conversation(model)
+    assert "fact 499 of the 0th" not in conversation(model)
     assert "What do you remember?" in after.messages[-1].text
     [summary] = [event for event in runtime.session.events if isinstance(event, Summarised)]
     assert outcome.usage.requests == 2
@@ -104,7 +104,7 @@ async def test_a_model_that_writes_no_summary_does_not_end_the_run(start: Start)
         *replies,
         reply("print('I act instead')"),
         reply(done="Went on."),
-        memory=MemorySettings(max_context_tokens=20_000),
+        memory=MemorySettings(max_context_tokens=14_000),
     )
     for number in range(4):
         await runtime.run(f"Find facts, round {number}")

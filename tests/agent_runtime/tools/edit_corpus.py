@@ -92,7 +92,7 @@ WHOLE = [
 ]  # fmt: skip
 
 LINES = [
-    case("edit one line", {"a": NUMBERS}, 'write_file("a", 5, 5, mode="edit")', "five\n", after={"a": NUMBERS.replace("5", "five")}, says=r"5 - 5\n 5 \+ … 1 line as sent, to 5\n 6   6"),
+    case("edit one line", {"a": NUMBERS}, 'write_file("a", 5, 5, mode="edit")', "five\n", after={"a": NUMBERS.replace("5", "five")}, says=r"5 - 5\n5 \+ … 1 line as sent, to 5\n6   6"),
     case("edit by keyword", {"a": NUMBERS}, 'write_file("a", mode="edit", start_line=2, end_line=9)', "x\n", after={"a": "1\nx\n10\n"}),
     case("edit the first line", {"a": NUMBERS}, 'write_file("a", 1, 1, mode="edit")', "x\n", after={"a": NUMBERS.replace("1\n", "x\n", 1)}),
     case("edit all", {"a": NUMBERS}, 'write_file("a", 1, 10, mode="edit")', "x\n", after={"a": "x\n"}),

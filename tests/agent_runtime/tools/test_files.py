@@ -70,9 +70,7 @@ def test_a_range_is_shown_and_returned_as_it_was_asked_for(agent: Agent) -> None
     agent.put("a.txt", NUMBERS)
     result = agent.tools.read_file("a.txt", 9, 99)
     assert result.value == "9\n10\n"
-    assert result.text.endswith(
-        "(lines 9\u201310 of 10, version " + version_of(NUMBERS.encode()) + ")\n 9 | 9\n10 | 10"
-    )
+    assert result.text.endswith("(lines 9\u201310 of 10, version " + version_of(NUMBERS.encode()) + ")\n9 | 9\n10 | 10")
 
 
 def test_a_long_file_is_shown_in_part_with_an_outline_and_returned_whole(agent: Agent) -> None:
@@ -211,14 +209,14 @@ def test_an_edit_by_line_returns_its_context_and_the_new_version(agent: Agent) -
     assert result.value == version
     assert result.text.split("\n") == [
         f"[write_file] 'a.txt' written (24 bytes, 10 lines). Version {version}.",
-        " 2   2",
-        " 3   3",
-        " 4   4",
-        " 5 - 5",
-        " 5 + … 1 line as sent, to 5",
-        " 6   6",
-        " 7   7",
-        " 8   8",
+        "2   2",
+        "3   3",
+        "4   4",
+        "5 - 5",
+        "5 + … 1 line as sent, to 5",
+        "6   6",
+        "7   7",
+        "8   8",
     ]
 
 
@@ -228,12 +226,12 @@ def test_sent_lines_are_not_repeated_in_the_result(agent: Agent) -> None:
     sent = agent.step(content).write("a.txt", 1, 9, mode="edit").text
     assert "a rather long new line" not in sent
     assert sent.split("\n")[1:] == [
-        "  1 - 1",
-        "  2 - 2",
-        "    - … 5 more lines",
-        "  8 - 8",
-        "  9 - 9",
-        "  1 + … 100 lines as sent, to 100",
+        "1 - 1",
+        "2 - 2",
+        "- … 5 more lines",
+        "8 - 8",
+        "9 - 9",
+        "1 + … 100 lines as sent, to 100",
         "101   10",
     ]
     whole = agent.step("new\n").write("a.txt")

@@ -30,30 +30,30 @@ LINES = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=10)
 
 def test_a_diff_has_line_numbers_and_three_lines_of_context() -> None:
     assert diff(TEN, [*TEN[:4], "new", "newer", *TEN[5:]]).split("\n") == [
-        " 2   line 2",
-        " 3   line 3",
-        " 4   line 4",
-        " 5 - line 5",
-        " 5 + new",
-        " 6 + newer",
-        " 7   line 6",
-        " 8   line 7",
-        " 9   line 8",
+        "2   line 2",
+        "3   line 3",
+        "4   line 4",
+        "5 - line 5",
+        "5 + new",
+        "6 + newer",
+        "7   line 6",
+        "8   line 7",
+        "9   line 8",
     ]
 
 
 def test_sent_edits_are_rendered_by_line_numbers_only() -> None:
     edit = LineEdit(start=4, end=10, text="line 4\n" + "new\n" * 20)
     assert diff(TEN, [*TEN[:4], *["new"] * 20], edits=[edit]).split("\n") == [
-        " 2   line 2",
-        " 3   line 3",
-        " 4   line 4",
-        " 5 - line 5",
-        " 6 - line 6",
-        "   - … 2 more lines",
-        " 9 - line 9",
+        "2   line 2",
+        "3   line 3",
+        "4   line 4",
+        "5 - line 5",
+        "6 - line 6",
+        "- … 2 more lines",
+        "9 - line 9",
         "10 - line 10",
-        " 5 + … 20 lines as sent, to 24",
+        "5 + … 20 lines as sent, to 24",
     ]
 
 
@@ -79,8 +79,8 @@ def test_changes_are_counted_with_their_places() -> None:
 def test_distant_changes_form_separate_groups() -> None:
     after = ["first", *TEN[1:9], "last"]
     assert diff(TEN, after).split("\n…\n") == [
-        " 1 - line 1\n 1 + first\n 2   line 2\n 3   line 3\n 4   line 4",
-        " 7   line 7\n 8   line 8\n 9   line 9\n10 - line 10\n10 + last",
+        "1 - line 1\n1 + first\n2   line 2\n3   line 3\n4   line 4",
+        "7   line 7\n8   line 8\n9   line 9\n10 - line 10\n10 + last",
     ]
 
 

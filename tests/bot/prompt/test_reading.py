@@ -82,7 +82,7 @@ def test_the_lines_shown_count_and_not_those_asked_for() -> None:
 
 def test_lines_that_the_step_did_not_show_are_not_read() -> None:
     result = read_file(1, 100)
-    cut = result.text[: result.text.index("\n 90 |")]
+    cut = result.text[: result.text.index("\n90 |")]
     note = "\n[not shown, since a step shows 20,000 characters: lines 90-100 of 'src/a.py']"
     events: list[Event] = [result, Observed(step=1, text=cut + note, ok=True)]
     assert unread(events).total == 1
