@@ -326,8 +326,19 @@ _TOOLCHAIN_SCRIPT = r"""
 # A program counts when it says its version: one whose interpreter or library is not in the sandbox is found, too.
 export GOTOOLCHAIN=local
 limit=$(command -v timeout) && limit="$limit 5"
-asked=()
-for program in python3 python pytest uv node npm go cargo make git gcc; do
+asked=() wanted=()
+shopt -s nullglob
+names=(* */*)
+names=" ${names[*]##*/} "
+add() { if [[ $names =~ $1 ]]; then wanted+=("${@:2}"); fi; }
+add '\.py |pyproject\.toml |setup\.cfg |tox\.ini |requirements[^ ]*\.txt ' python3 python pytest uv
+add 'package\.json |\.[cm]?[jt]sx? ' node npm
+add 'go\.mod |\.go ' go
+add 'Cargo\.toml |\.rs ' cargo
+add '[Mm]akefile |\.mk |CMakeLists\.txt ' make
+add '\.(c|cc|cpp|cxx|h|hpp) |CMakeLists\.txt ' gcc
+[ ${#wanted[@]} -gt 0 ] || wanted=(python3 python pytest uv node npm go cargo make gcc)
+for program in "${wanted[@]}" git; do
   path=$(command -v "$program") || continue
   version=--version
   [ "$program" = go ] && version=version
@@ -343,7 +354,10 @@ printf '\n'; python3 -I -c 'import platform; print(platform.python_version())' 2
 
 
 async def describe_toolchain(sandbox: Sandbox, workspace: Path) -> str:
-    """Return a line of installed programs, e.g. `Programs: python3 (3.11.7) pytest make git`."""
+    """Return a line of installed programs that files in the first two levels suggest, and git; of all for no such file.
+
+    Example: `Programs: python3 (3.11.7) pytest make git`.
+    """
     launch = sandbox.launch(["bash", "-c", _TOOLCHAIN_SCRIPT], workspace=workspace)
     process = await start_program(launch.argv, env=launch.env)
     if process.stdout is None:

@@ -381,6 +381,29 @@ async def test_a_program_that_cannot_run_is_not_named(tmp_path: Path) -> None:
     assert not {"pytest", "npm"} & set(named)
 
 
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        (["src/a b.py", "docs/index.md"], ["python3", "git"]),
+        (["go.mod", "Makefile"], ["go", "make", "git"]),
+        (["ui/package.json", "$(touch made).rs"], ["npm", "cargo", "git"]),
+        (["README.md", ".hidden.py"], ["python3", "npm", "go", "cargo", "make", "git"]),
+    ],
+)
+async def test_only_programs_that_files_suggest_are_named(tmp_path: Path, files: list[str], named: list[str]) -> None:
+    programs, workspace = tmp_path / "programs", tmp_path / "workspace"
+    for name in ("python3", "npm", "go", "cargo", "make"):
+        _program(programs, name, "#!/bin/sh", "exit 0")
+    for name in files:
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).touch()
+    settings = SandboxSettings(read_only=(programs,), path=(programs,))
+    line = await describe_toolchain(pick_sandbox("auto", settings), workspace)
+    hidden = {"python", "pytest", "uv", "node", "gcc"}  # where the machine has them
+    assert [word for word in line.split()[1:] if word not in hidden] == named
+    assert not (workspace / "made").exists()
+
+
 async def test_the_workspace_answers_for_no_program_of_the_sandbox(tmp_path: Path) -> None:
     (tmp_path / "platform.py").write_text("python_version = lambda: 'a stranger'\n")
     python = Path(sys.base_prefix)
