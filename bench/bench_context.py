@@ -2,7 +2,8 @@
 
 One run of 30 steps is made for real, with a scripted model; its requests are then priced by the published prices, and
 so are the same contents in the peers' layouts. Nothing is sent anywhere, so this says what layouts cost, and nothing
-about how many steps a runtime needs.
+about how many steps a runtime needs. The recorded runs of `bench/recordings` are priced with today's prompt and
+rendering; `bench.replays` plays them again on today's code.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from agent_runtime.run.hooks import HookSystem
 from agent_runtime.run.state import RunState
 from agent_runtime.sessions.protocol import InMemorySession
 from agent_runtime.transports.blocks import BlockTransport
+from bench import replays
 from bench.measure import Figure, percentile
 
 STEPS = 30
@@ -111,6 +113,7 @@ def measure() -> list[Figure]:
         *(_figure(exchanges, service) for service in SERVICES),
         *(_price(exchanges[:steps], service) for service in SERVICES for steps in PRICED_STEPS),
         *(asyncio.run(_reading(size)) for size in READ),
+        *asyncio.run(_recorded_runs()),
         Figure(label=f"making a request, {SIZES[0]} messages (median)", value=small, unit="ms", bound=1),
         Figure(label=f"making a request, {SIZES[1]:,} messages (median)", value=large, unit="ms", bound=1),
     ]
@@ -153,6 +156,28 @@ def _price(exchanges: Sequence[Exchange], service: Service) -> Figure:
         unit="dollars",
         note=f"{_cost(wordy, service.rate):.3f} if each reply has {_LONG_REPLY:,} more tokens",
     )
+
+
+async def _recorded_runs() -> list[Figure]:
+    """Priced tokens of the recorded runs, with today's prompt and with that of native tool calls."""
+    blocks, native = await replays.present_prompt("blocks"), await replays.present_prompt("tools")
+    figures: list[Figure] = []
+    for name, issue in replays.ISSUES.items():
+        events = replays.read_recording(name)
+        replies = replays.replies_of(events)
+        cost = replays.price(replays.render_recording(events, blocks), replies)
+        with_schemas = replays.price(replays.render_recording(events, native), replies)
+        figures.append(
+            Figure(
+                label=f"the recorded run `{name}`, {cost.requests} requests",
+                value=cost.tokens,
+                unit="priced tokens",
+                note=f"{cost.prompt:,} characters of prompt, {cost.first_message:,} of first message, {cost.results:,} "
+                f"of results; {with_schemas.tokens:,.0f} with the schemas of native tool calls; a bare shell: "
+                f"{issue['shell']['requests']} requests, {issue['shell']['tokens']:,}",
+            )
+        )
+    return figures
 
 
 async def _reading(size: int) -> Figure:
