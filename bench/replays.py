@@ -182,11 +182,12 @@ async def play(name: str, work_dir: Path, replies: Sequence[Replied]) -> tuple[l
 
 
 def write_recording(events: Sequence[Recorded], path: Path) -> None:
-    """Write the events that make up the conversation."""
+    """Write the events that make up the conversation, without the place of this machine's Python."""
     writer = TapeWriter()
     kept = [event for event in events if isinstance(event, _KEPT_EVENTS)]
     notes = [writer.note_line(EVENT, json.loads(encode(event))) for event in kept]
-    path.write_text("".join([writer.header_line("written by hand", {}), *notes]), encoding="utf-8")
+    text = "".join([writer.header_line("written by hand", {}), *notes]).replace(sys.base_prefix, "/usr")
+    path.write_text(text, encoding="utf-8")
 
 
 def to_native_calls(reply: Replied) -> Replied:
