@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_runtime.core.errors import SessionError, SettingsError, did_you_mean
-from agent_runtime.sessions.codec import imported_events
+from agent_runtime.sessions.codec import imported_events, original_name
 from agent_runtime.sessions.database import DatabaseSession, open_database
 from agent_runtime.sessions.file import FileSession
 from agent_runtime.sessions.protocol import BaseSession, InMemorySession, StoredSession
@@ -53,6 +53,8 @@ def create_session(
 def import_session_file(path: Path | str, session_for: Callable[[str], BaseSession]) -> str:
     """Import a session file of CodePilot 0.9 into the empty session of its id; return the id.
 
+    A copy has the id of its new name, as in CodePilot 0.9.
+
     Raises:
         SessionError: the file has another form, or the session is not empty. Nothing was changed.
     """
@@ -64,7 +66,9 @@ def import_session_file(path: Path | str, session_for: Callable[[str], BaseSessi
     except UnicodeDecodeError as error:
         raise SessionError(f"{path} is not a session file: it is not UTF-8 text.") from error
     content = _parse_content(text, str(path))
-    session_id = str(content.get("session_id") or path.stem)
+    session_id = str(content.get("session_id"))
+    if original_name(session_id) != path.stem:
+        session_id = path.stem
     _save_imported(session_for(session_id), content, str(path))
     return session_id
 

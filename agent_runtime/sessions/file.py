@@ -145,7 +145,7 @@ def _waits_for_import(path: Path) -> bool:
     with suppress(OSError, ValueError, RecursionError):
         data = json.loads(path.read_bytes()) if path.is_file() else None
         if isinstance(data, dict):
-            return isinstance(data.get("messages"), list) and data.get("session_id") == path.stem
+            return isinstance(data.get("messages"), list) and {"session_id", "agent_name"} <= data.keys()
     return False
 
 

@@ -122,6 +122,18 @@ def test_a_session_that_was_reset_starts_again(folder: Path, caplog: pytest.LogC
     assert not caplog.records
 
 
+def test_a_copied_file_is_a_session_of_its_own(folder: Path) -> None:
+    copy = folder / "before-the-change.json"
+    copy.write_bytes(WRITTEN.read_bytes())
+    session = FileSession(copy.stem, session_dir=folder)
+    with pytest.raises(SessionError, match=f"import-session '{copy}' --session-dir"):
+        session.load()
+    arguments = ["import-session", *map(str, folder.glob("*.json")), "--session-dir", str(folder)]
+    assert CliRunner().invoke(cli, arguments, catch_exceptions=False).exit_code == 0
+    assert FileSession(copy.stem, session_dir=folder).load() == FACTS["messages"]
+    assert FileSession(ID, session_dir=folder).load() == FACTS["messages"]
+
+
 @pytest.mark.parametrize(
     "content", ["", "[]", "{}", '{"messages": 3}', '{"session_id": "other", "messages": []}', "[" * 100_000, "\ud800"]
 )
