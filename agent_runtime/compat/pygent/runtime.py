@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
@@ -88,8 +89,9 @@ class Runtime:
             self.sandbox  # noqa: B018 - tried here, so that it is refused before anything is made
         self.base_dir.mkdir(parents=True, exist_ok=True)
         self._logs = OutputLogs()
-        self._commands = Commands(lambda: self.sandbox, self.base_dir, self._logs)
-        self._loop = LoopThread("Runtime", owner=self)
+        proxy = weakref.proxy(self)  # so that the loop, which ends the commands, does not hold this object
+        self._commands = Commands(lambda: proxy.sandbox, self.base_dir, self._logs)
+        self._loop = LoopThread("Runtime", owner=self, finalizer=self._commands.close)
         named = (variable("INIT_FILES") or "").split(os.pathsep) if initial_files is None else initial_files
         for name in filter(None, (each.strip() for each in named)):
             if self.upload_file(name).endswith("not found"):
