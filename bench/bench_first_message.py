@@ -28,7 +28,8 @@ from bench.packages import unpacked
 
 _ISSUES = Path(__file__).with_name("issues.toml")
 _GOAL = "Fix the problem described in this issue."
-_NUMBERED = re.compile(r" *(\d+) \|")
+_NUMBERED = re.compile(r" *(\d+)(?:-(\d+))? \|")
+"""A line, or those of a docstring that are left out of a whole definition."""
 _READY = 600.0
 
 
@@ -105,7 +106,7 @@ async def _whole(root: Path, touched: list[str], text: str) -> list[bool]:
     path = ""
     for line in text.splitlines():
         if number := _NUMBERED.match(line):
-            shown.setdefault(path, set()).add(int(number[1]))
+            shown.setdefault(path, set()).update(range(int(number[1]), int(number[2] or number[1]) + 1))
         else:
             path = line.rpartition(" (")[0]
     told = []

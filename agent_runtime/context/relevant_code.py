@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import re
+import textwrap
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -57,6 +58,10 @@ _QUOTED = re.compile(r"\"(?P<double>[^\"\n]{10,200})\"|'(?P<single>[^'\n]{10,200
 _LITERAL = re.compile(r"[^\"'`{}()\[\]<>%\\|^$*+?\d]{10,80}")
 _FRAME = re.compile(r"\s{0,80}(?:at \S|\^|~|File \")")
 _INDENTED = re.compile(r" {4}|\t")
+_PROMPT = re.compile(r"(?:>>>|\.\.\.) ?")
+_QUOTED_CODE = re.compile(r"`([^`\n]{1,200})`")
+_OPERATOR = re.compile(r"[-+*/%@&|^<>=!]{1,3}|(?:not )?in")
+_CODE_CHARS, _MOST_SNIPPETS = 20_000, 40
 _FENCED = re.compile(r"^(?:```|~~~).{0,4000}?^(?:```|~~~)", re.MULTILINE | re.DOTALL)
 _BUILT_IN = frozenset(
     re.findall(
@@ -84,6 +89,7 @@ class Clues:
         names: identifiers that look like code.
         plain: names in backticks that are also words.
         questions: texts to search for, with their kind.
+        snippets: code.
     """
 
     places: tuple[Mention, ...] = ()
@@ -93,6 +99,7 @@ class Clues:
     plain: frozenset[str] = frozenset()
     messages: tuple[str, ...] = ()
     questions: tuple[tuple[Literal["text", "prose", "title", "goal"], str], ...] = ()
+    snippets: tuple[str, ...] = ()
 
 
 def read_clues(goal: str, quotes: Sequence[str] = ()) -> Clues:
@@ -116,7 +123,12 @@ def read_clues(goal: str, quotes: Sequence[str] = ()) -> Clues:
         plain |= {name} if is_plain else set()
     names_by_kind["messages"].update(dict.fromkeys(_find_messages(text)))
     bounded = {kind: tuple(values)[: _LIMITS[kind]] for kind, values in names_by_kind.items()}
-    return Clues(**bounded, plain=frozenset(plain), questions=tuple(_build_questions(goal, quotes)))  # type: ignore[arg-type] # of the kind that it says
+    return Clues(
+        **bounded,  # type: ignore[arg-type] # of the kind that it says
+        plain=frozenset(plain),
+        questions=tuple(_build_questions(goal, quotes)),
+        snippets=tuple(_find_snippets("\n".join([goal, *quotes])[:_SEARCHED_CHARS])),
+    )
 
 
 def _is_attribute(token: str) -> bool:
@@ -153,6 +165,34 @@ def _find_messages(text: str) -> Iterator[str]:
             yield best
 
 
+def _find_snippets(text: str) -> Iterator[str]:
+    """Yield the code blocks of a text, and then the pieces in backticks, within bounds."""
+    blocks: list[list[str]] = [[]]
+    fence = ""
+    for line in text.splitlines():
+        mark = line.lstrip()[:3]
+        if mark in {"```", "~~~"} and fence in {"", mark}:
+            fence = "" if fence else mark
+            blocks.append([])
+        elif fence or _INDENTED.match(line) or _PROMPT.match(line):
+            blocks[-1].append(line)
+        elif line.strip():
+            blocks.append([])
+    snippets = [textwrap.dedent("\n".join(lines).partition("Traceback (")[0]) for lines in blocks if lines]
+    snippets = [
+        "\n".join(_PROMPT.sub("", line) for line in code.splitlines() if _PROMPT.match(line))
+        if ">>> " in code
+        else code
+        for code in snippets
+    ]
+    snippets += [f"_ {code} _" if _OPERATOR.fullmatch(code) else code for code in _QUOTED_CODE.findall(text)]
+    room = _CODE_CHARS
+    for snippet in dict.fromkeys(snippets[:_MOST_SNIPPETS]):
+        if len(snippet) <= room:
+            room -= len(snippet)
+            yield snippet
+
+
 def _build_questions(
     goal: str, quotes: Sequence[str]
 ) -> Iterator[tuple[Literal["text", "prose", "title", "goal"], str]]:
@@ -181,7 +221,7 @@ _AROUND = 6
 """Lines before and after a line outside all definitions."""
 _MOST_LOOSE = 4
 _SOURCE_ROOTS = ("", "src/", "lib/")
-_SEARCHED = 40
+_SEARCHED, _SEARCHED_INSIDE = 40, 300
 _CLOSE = 10
 _MAX_NAMESAKES = 3
 """Definitions that may share a name; of more, only those that the search finds count."""
@@ -203,6 +243,12 @@ _LINE_SCORE, _TEST_SCORE, _TESTED_SCORE, _NAMED_SCORE, _MESSAGE_SCORE, _WITHIN_S
     1.0,
     3.0,
 )
+_USED_SCORE, _STARTED_SCORE = 4.0, 0.5
+_RAISER_SCORE = 4.0
+_IDLE = 0.4
+"""The share that counts of an exception class and of a constructor: both rarely do the work."""
+_EXCEPTION = re.compile(r"(?:Error|Exception|Warning)$")
+_STARTS = frozenset({"__init__", "__new__", "constructor"})
 _SEARCH_SCORES = {"text": 3.0, "prose": 3.0, "title": 3.0, "goal": 0.5}
 """By the kind of the question."""
 _FALL = 1.0
@@ -214,7 +260,11 @@ _LONG, _LONG_CLASS = 35, 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """A part of a file for the first message; lines from `first` to `last` unless it has a `definition`."""
+    """A part of a file for the first message; lines from `first` to `last` unless it has a `definition`.
+
+    Attributes:
+        named: the text names it, or a traceback, a test or code in the text leads to it; else only the search found it.
+    """
 
     path: str
     line: int | None = None
@@ -222,6 +272,12 @@ class Passage:
     first: int = 1
     last: int = 0
     score: float = 0.0
+    named: bool = False
+
+
+def rank_files(passages: Iterable[Passage]) -> list[str]:
+    """Return the paths of ranked passages, best first."""
+    return list(dict.fromkeys(passage.path for passage in passages))
 
 
 async def rank_passages(workspace: Workspace, index: CodeIndex, clues: Clues, grep: Grep) -> list[Passage]:
@@ -230,7 +286,7 @@ async def rank_passages(workspace: Workspace, index: CodeIndex, clues: Clues, gr
     loose, *_ = await asyncio.gather(
         ranking.score_lines(places), ranking.score_tests(tests), ranking.score_words(), ranking.score_messages(grep)
     )
-    whole = [Passage(path=path, score=_NAMED_SCORE / 2) for path in dict.fromkeys(files)]
+    whole = [Passage(path=path, score=_NAMED_SCORE / 2, named=True) for path in dict.fromkeys(files)]
     return sorted([*ranking.passages(files), *loose, *whole], key=lambda passage: -passage.score)
 
 
@@ -244,11 +300,13 @@ class _Ranking:
         self._lines: dict[Definition, int] = {}
         self._first: dict[Definition, float] = {}
         self._classes: list[Definition] = []
+        self._named: set[Definition] = set()
 
-    def _add(self, score: float, definitions: Iterable[Definition]) -> None:
+    def _add(self, score: float, definitions: Iterable[Definition], *, named: bool = False) -> None:
         for definition in definitions:
             if definition.kind != "constant":
                 self._scores[definition] = self._scores.get(definition, 0.0) + score
+                self._named |= {definition} if named else set()
 
     def _add_falling(self, score: float, definitions: Iterable[Definition]) -> None:
         for place, definition in enumerate(definitions):
@@ -261,7 +319,7 @@ class _Ranking:
         for place, definition in reversed(around):
             self._lines[definition] = place.line or 1
         for rank, (_, definition) in enumerate(around):
-            self._add(_LINE_SCORE / (1 + 0.3 * rank), [definition])
+            self._add(_LINE_SCORE / (1 + 0.3 * rank), [definition], named=True)
         innermost = [definition for _, definition in around[:1]]
         for rank, (_, definition) in enumerate(around[:_MOST_FIRST]):
             self._first.setdefault(definition, _TRACEBACK_SCORE - rank)
@@ -272,11 +330,14 @@ class _Ranking:
         return await asyncio.gather(*(_surroundings(self._index, place) for place in loose[:_MOST_LOOSE]))
 
     async def _find_callees(self, definitions: Sequence[Definition]) -> list[Definition]:
-        symbols = [f"{definition.path}::{definition.qualified}" for definition in definitions]
-        calls = await asyncio.gather(*map(self._index.callees, symbols))
+        calls = await asyncio.gather(*(self._index.callees(_symbol(definition)) for definition in definitions))
         sure = list(dict.fromkeys(call.callee for group in calls for call in group if call.sure))[:_MOST_CALLED]
         groups = await asyncio.gather(*map(self._index.find_definitions, sure))
         return [group[0] for group in groups if group]
+
+    async def _find_callers(self, definitions: Sequence[Definition]) -> list[Definition]:
+        calls = await asyncio.gather(*(self._index.callers(_symbol(definition)) for definition in definitions))
+        return list(dict.fromkeys(call.caller for group in calls for call in group if call.caller and call.sure))
 
     async def score_tests(self, tests: Sequence[str]) -> None:
         """Score tests and their definite callees."""
@@ -285,8 +346,8 @@ class _Ranking:
             for group in await asyncio.gather(*map(self._index.find_definitions, tests))
             for definition in group[:_MAX_NAMESAKES]
         ]
-        self._add(_TEST_SCORE, definitions)
-        self._add(_TESTED_SCORE, await self._find_callees(definitions))
+        self._add(_TEST_SCORE, definitions, named=True)
+        self._add(_TESTED_SCORE, await self._find_callees(definitions), named=True)
 
     async def score_words(self) -> None:
         """Score search results, and search results inside classes that the text names."""
@@ -295,10 +356,11 @@ class _Ranking:
         for (kind, _), group in zip(questions, groups, strict=True):
             self._add_falling(_SEARCH_SCORES[kind], group)
         await self._score_names(groups[0][:_CLOSE])
+        await self._score_snippets()
         inside = [f"{definition.name} {questions[0][1]}" for definition in self._classes[:_MAX_NAMESAKES]]
-        of_classes = await asyncio.gather(*(self._index.search(question, _SEARCHED) for question in inside))
-        for definition, group in zip(self._classes, of_classes, strict=False):
-            own = (definition for definition in group if definition.qualified.startswith(f"{definition.qualified}."))
+        of_classes = await asyncio.gather(*(self._index.search(question, _SEARCHED_INSIDE) for question in inside))
+        for owner, group in zip(self._classes, of_classes, strict=False):
+            own = (member for member in group if _is_member(member, owner))
             self._add_falling(_WITHIN_SCORE, own)
 
     async def _score_names(self, close: list[Definition]) -> None:
@@ -308,23 +370,29 @@ class _Ranking:
         definitions: list[Definition] = []
         for rank, (name, group) in enumerate(zip(clues.names, groups, strict=True)):
             meant = _select_namesakes(group, close, plain=name in clues.plain)
-            self._add(_NAMED_SCORE / max(1, len(meant)) / (1 + 0.1 * rank), meant)
+            self._add(_NAMED_SCORE / max(1, len(meant)) / (1 + 0.1 * rank), meant, named=True)
             definitions += meant
-        self._classes = [definition for definition in definitions if definition.kind in _CLASSES]
-        functions = [
-            f"{definition.path}::{definition.qualified}"
-            for definition in definitions
-            if definition.kind not in _CLASSES
-        ][:_CALLED_BY]
-        for calls in await asyncio.gather(*map(self._index.callers, functions)):
-            self._add(
-                _CALLER_SCORE, dict.fromkeys(call.caller for call in calls if call.caller is not None and call.sure)
-            )
+        classes = [definition for definition in definitions if definition.kind in _CLASSES]
+        exceptions = [definition for definition in classes if _EXCEPTION.search(definition.name)]
+        self._classes = [definition for definition in classes if definition not in exceptions]
+        functions = [definition for definition in definitions if definition.kind not in _CLASSES][:_CALLED_BY]
+        self._add(_CALLER_SCORE, await self._find_callers(functions))
+        for exception in exceptions[:_CALLED_BY]:  # where it is raised
+            raisers = await self._find_callers([exception])
+            self._add(_RAISER_SCORE / (1 + 0.5 * len(raisers)), raisers, named=len(raisers) <= _MAX_NAMESAKES)
+
+    async def _score_snippets(self) -> None:
+        """Score the functions that snippets run, and methods by name of classes that the text names."""
+        classes = [_symbol(definition) for definition in self._classes[:_MAX_NAMESAKES]]
+        names = [f"_.{name.rpartition('.')[2]}" for name in self._clues.names]
+        for rank, definition in enumerate(await self._index.find_used([*self._clues.snippets, *names], classes)):
+            score = _STARTED_SCORE if definition.name in _STARTS else _USED_SCORE
+            self._add(score / (1 + 0.1 * rank), [definition], named=score == _USED_SCORE)
 
     async def score_messages(self, grep: Grep) -> None:
         hits = await grep(self._clues.messages) if self._clues.messages else []
         for definition in await asyncio.gather(*(self._index.definition_at(path, line) for path, line in hits)):
-            self._add(_MESSAGE_SCORE / len(hits), [definition] if definition is not None else [])
+            self._add(_MESSAGE_SCORE / len(hits), [definition] if definition is not None else [], named=True)
 
     def passages(self, files: Collection[str]) -> list[Passage]:
         """Return all passages; code in a named file or class scores higher, tests and long definitions lower."""
@@ -343,14 +411,15 @@ class _Ranking:
                 score *= _IN_TEST
             if (definition.path, definition.qualified.rpartition(".")[0]) in within:
                 score *= _IN_CLASS
+            if definition.name in _STARTS or (definition.kind == "class" and _EXCEPTION.search(definition.name)):
+                score *= _IDLE
             if definition not in self._lines:
                 score /= 1 + (definition.last - definition.first) / (
                     _LONG_CLASS if definition.kind in _CLASSES else _LONG
                 )
             score += self._first.get(definition, 0.0)
-            ranked.append(
-                Passage(path=definition.path, line=self._lines.get(definition), definition=definition, score=score)
-            )
+            line, named = self._lines.get(definition), definition in self._named
+            ranked.append(Passage(path=definition.path, line=line, definition=definition, score=score, named=named))
         return ranked
 
 
@@ -400,7 +469,7 @@ async def _surroundings(index: CodeIndex, place: Mention) -> Passage:
     before = next((away for away, definition in enumerate(above) if definition is not None), _AROUND)
     behind = next((away for away, definition in enumerate(below) if definition is not None), _AROUND)
     first = max(1, line - before)
-    return Passage(path=place.path, line=line, first=first, last=line + behind, score=_TRACEBACK_SCORE)
+    return Passage(path=place.path, line=line, first=first, last=line + behind, score=_TRACEBACK_SCORE, named=True)
 
 
 async def _find_definitions(index: CodeIndex, name: str) -> list[Definition]:
@@ -422,6 +491,14 @@ def _is_aside(definition: Definition) -> bool:
     return definition.is_test or is_copied(definition.path)
 
 
+def _symbol(definition: Definition) -> str:
+    return f"{definition.path}::{definition.qualified}"
+
+
+def _is_member(definition: Definition, owner: Definition) -> bool:
+    return definition.path == owner.path and definition.qualified.startswith(f"{owner.qualified}.")
+
+
 def _select_namesakes(group: list[Definition], close: list[Definition], *, plain: bool) -> list[Definition]:
     """Return the definitions that a name in the text stands for; a plain word must have exactly one."""
     own = [definition for definition in group if not _is_aside(definition)] or group
@@ -441,6 +518,10 @@ _HEAD_CHARS = 80
 _SHARE = 0.75
 """The share of the budget that a passage may take, except the first."""
 _MOST_NAMED = 6
+_LEAST_HIDDEN = 2
+"""Lines of a docstring that are left out: the mark for them takes one."""
+_DOC_START = re.compile(r"[rRbBuU]{0,2}(?:\"\"\"|''')|/\*\*")
+_HEADER = re.compile(r"(?:async\s+)?(?:def|class)\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -478,7 +559,7 @@ def render_excerpts(
                 continue
             numbers = part
         room_left = room - file.cost(numbers)
-        file.lines |= set(numbers)
+        file.add(numbers, passage.definition)
         chosen[passage.path] = file
     rendered = [_render_excerpt(path, file) for path, file in chosen.items()]
     if omitted and room_left > _HEAD_CHARS:
@@ -489,19 +570,31 @@ def render_excerpts(
 
 @dataclass(slots=True)
 class _FileLines:
+    """Lines of a file to show, and ranges of docstrings to leave out where no passage needs them."""
+
     text: Text
     lines: set[int] = field(default_factory=set)
+    docstrings: set[tuple[int, int]] = field(default_factory=set)
 
     def cost(self, numbers: Iterable[int]) -> int:
         """Return the characters of more lines."""
         return sum(len(self.text.lines[n - 1]) + len(str(n)) + 4 for n in set(numbers) - self.lines)
+
+    def add(self, numbers: Iterable[int], definition: Definition | None) -> None:
+        """Show lines; of docstrings in a definition the first line."""
+        self.lines |= set(numbers)
+        if definition is not None:
+            self.docstrings |= set(_find_docstrings(self.text.lines, definition))
 
 
 def _lines_of(passage: Passage, file: _FileLines) -> list[int]:
     """Return all lines of a passage; none for a file that is too long or has changed."""
     count, definition = len(file.text.lines), passage.definition
     if definition is not None:
-        return [*definition.parents, *range(definition.first, definition.last + 1)]
+        hidden = {
+            number for first, last in _find_docstrings(file.text.lines, definition) for number in range(first, last + 1)
+        }
+        return [*definition.parents, *(n for n in range(definition.first, definition.last + 1) if n not in hidden)]
     if passage.line is None:
         return list(range(1, count + 1)) if len(file.text.raw) <= _WHOLE_FILE_CHARS else []
     return list(range(passage.first, min(count, passage.last) + 1)) if passage.line <= count else []
@@ -516,18 +609,46 @@ def _partial_lines(passage: Passage) -> list[int]:
     return [*definition.parents, definition.header, *range(first, last + 1)]
 
 
+def _find_docstrings(lines: Sequence[str], definition: Definition) -> Iterator[tuple[int, int]]:
+    """Yield the lines of docstrings after their first line of text, in a definition and those inside it."""
+    end, start, is_header, is_behind_header = "", 0, False, False
+    for number in range(definition.first, definition.last + 1):
+        line = lines[number - 1].strip()
+        if end:
+            if number == start + 1 and end not in line and not lines[start - 1].strip().strip("rRbBuU\"'/*"):
+                start = number
+            if end in line:
+                if number - start >= _LEAST_HIDDEN:
+                    yield start + 1, number
+                end = ""
+        elif (opening := _DOC_START.match(line)) and (is_behind_header or opening[0] == "/**"):
+            start, closing = number, "*/" if opening[0] == "/**" else opening[0][-3:]
+            end, is_behind_header = "" if closing in line[opening.end() :] else closing, False
+        elif line:
+            is_header = is_header or _HEADER.match(line) is not None
+            is_behind_header = is_header and line.partition("  #")[0].rstrip().endswith(":")
+            is_header = is_header and not is_behind_header
+
+
 def _render_excerpt(path: str, file: _FileLines) -> Excerpt:
-    numbers = sorted(file.lines)
+    hidden = {first: last for first, last in file.docstrings if file.lines.isdisjoint(range(first, last + 1))}
     spans: list[list[int]] = []
-    for number in numbers:
+    for number in sorted({*file.lines, *hidden}):
         if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
+            spans[-1][1] = hidden.get(number, number)
         else:
-            spans.append([number, number])
-    lines = [line for first, last in spans for line in number_lines(file.text.lines, first, last)[0]]
+            spans.append([number, hidden.get(number, number)])
+    listing: list[str] = []
+    for first, last in spans:
+        start = first
+        for cut in sorted(number for number in hidden if first <= number <= last):
+            listing += number_lines(file.text.lines, start, cut - 1)[0]
+            listing.append(f"{cut}-{hidden[cut]} | ...")
+            start = hidden[cut] + 1
+        listing += number_lines(file.text.lines, start, last)[0]
     ranges = ", ".join(f"{first}" if first == last else f"{first}–{last}" for first, last in spans)  # noqa: RUF001 - the dash of a range
-    about = "whole" if len(numbers) == file.text.count else f"lines {ranges} of {file.text.count}"
-    return Excerpt(path=f"{printable(path)} ({about})", text="\n".join(lines))
+    about = "whole" if spans == [[1, file.text.count]] else f"lines {ranges} of {file.text.count}"
+    return Excerpt(path=f"{printable(path)} ({about})", text="\n".join(listing))
 
 
 def printable(name: str) -> str:
@@ -572,6 +693,9 @@ class NamedDefinitions:
             if definition.path == path and definition.first <= line <= definition.last
         ]
         return min(around, key=lambda definition: definition.last - definition.first, default=None)
+
+    async def find_used(self, snippets: Sequence[str], classes: Sequence[str]) -> list[Definition]:  # noqa: ARG002 - of the protocol
+        return []
 
     async def callers(self, symbol: str) -> list[Call]:  # noqa: ARG002 - of the protocol
         return []

@@ -26,7 +26,8 @@ from agent_runtime.core.errors import BoundExceededError, ToolError
 from agent_runtime.core.values import EmbeddingService
 from agent_runtime.index import store
 from agent_runtime.index.ranking import EmbeddingError, Embeddings, fuse, rank_by_words
-from agent_runtime.index.resolving import Finder, Resolver, callees, callers
+from agent_runtime.index.resolving import Finder, Resolver, callees, callers, find_used
+from agent_runtime.index.snippets import read_uses
 from agent_runtime.index.store import MAX_FILE_BYTES, SCHEMA, digest_of
 from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.processes.spawn import run_in_thread
@@ -107,6 +108,9 @@ class CodeIndex(Protocol):
 
     async def definition_at(self, path: str, line: int) -> Definition | None:
         """Return the innermost definition at a line."""
+
+    async def find_used(self, snippets: Sequence[str], classes: Sequence[str]) -> list[Definition]:
+        """Return the functions that snippets run; `classes` are those of variables of unknown value."""
 
     async def callers(self, symbol: str) -> list[Call]:
         """Return the calls of a symbol."""
@@ -213,6 +217,10 @@ class WorkspaceIndex:
     async def definition_at(self, path: str, line: int) -> Definition | None:
         """See `CodeIndex`."""
         return next(iter(await self._definitions("at", path, line)), None)
+
+    async def find_used(self, snippets: Sequence[str], classes: Sequence[str]) -> list[Definition]:
+        """See `CodeIndex`."""
+        return await self._definitions("used", snippets, classes)
 
     async def callers(self, symbol: str) -> list[Call]:
         """See `CodeIndex`."""
@@ -440,6 +448,13 @@ def _definition_at(database: sqlite3.Connection, path: str, line: int) -> list[R
     return _with_parents(database, rows)
 
 
+def _find_used(database: sqlite3.Connection, snippets: Sequence[str], classes: Sequence[str]) -> list[Row]:
+    numbers = [int(str(row[9])) for symbol in classes for row in _matching_rows(database, symbol)]
+    used = find_used(Resolver(database), read_uses(snippets), numbers)
+    rows = [database.execute(f"{_SELECT} WHERE d.id = ?", (number,)).fetchone() for number in used]
+    return _with_parents(database, rows)
+
+
 def _calls(finder: Finder, database: sqlite3.Connection, symbol: str, limit: int) -> list[Row]:
     """Return path, line, callee, whether it is resolved, and the caller of each call."""
     parts = symbol_parts(symbol)
@@ -537,6 +552,7 @@ _QUERIES: dict[str, Callable[..., object]] = {
     "search": _search,
     "named": _find_definitions,
     "at": _definition_at,
+    "used": _find_used,
     "callers": partial(_calls, callers),
     "callees": partial(_calls, callees),
     "graph": _graph,

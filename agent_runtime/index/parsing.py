@@ -47,6 +47,13 @@ _PYTHON_HEAD = re.compile(
     rb"(?:^|\n)[ \t]*(?:async[ \t]+def|def|class)\b[^\n:(]*(\((?:[^()]|\([^()]*\))*\))?"
     rb"[^\n]*?:[ \t]*(?:#[^\n]*)?(?:\n|$)"
 )
+_RESULT = re.compile(r"(?:->|\)\s*:)(?P<types>[^:{=]{1,300})")
+"""The annotation of a result; in TypeScript, too."""
+_RETURNED = re.compile(
+    r"\breturn[ \t]{1,8}(?:await[ \t]{1,8}|new[ \t]{1,8}){0,2}([A-Za-z_$][\w$.]{0,100})\(|\breturn (self|this)\b"
+)
+_TYPE_NAME = re.compile(r"[A-Za-z_$][\w$.]{0,100}")
+_MAX_RESULTS = 6
 _PYTHON_DOC = re.compile(
     rb"\s*[rRuUbB]{0,2}(\"\"\"(?:.*?)\"\"\"|"
     rb"'''(?:.*?)'''|\"[^\"\n]*\"|'[^'\n]*')",
@@ -66,6 +73,7 @@ class Piece:
         parent: index of the enclosing definition, or -1.
         bases: names of base classes.
         body: text without signature, docstring and a class's inner definitions.
+        results: names of a function's possible result types, and of functions whose result it returns.
     """
 
     name: str
@@ -82,6 +90,7 @@ class Piece:
     signature: str = ""
     docstring: str = ""
     body: str = ""
+    results: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -275,11 +284,20 @@ def _describe(language: Language, data: bytes, pieces: list[Piece]) -> None:
         piece.signature = signature.decode(errors="replace")
         piece.docstring = (lead + b"\n" + docstring).decode(errors="replace")
         piece.body = body.decode(errors="replace")
-        if piece.kind in _CLASSES:
+        if piece.kind not in _CLASSES:
+            piece.results = _find_results(piece)
+        else:
             _, _, head = piece.signature.partition(piece.name)
             matches = bases.findall(head)
             names = [name for groups in matches for name in ([groups] if isinstance(groups, str) else groups) if name]
             piece.bases = list(dict.fromkeys(names))[:20]
+
+
+def _find_results(piece: Piece) -> list[str]:
+    annotation = _RESULT.search(piece.signature)
+    names = _TYPE_NAME.findall(annotation["types"]) if annotation else []
+    names += [called or owner for called, owner in _RETURNED.findall(piece.body)]
+    return list(dict.fromkeys(names))[:_MAX_RESULTS]
 
 
 def _split_definition(language: str, text: bytes, piece: Piece, inner: list[Piece]) -> tuple[bytes, bytes, bytes]:

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import posixpath
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from agent_runtime.index.parsing import is_copied
+from agent_runtime.index.snippets import Use
 from agent_runtime.index.store import calls_and_imports
 
 _DEPTH = 6
 _MAX_FILES = 2_000
+_RESULT_DEPTH = 3
+_MAX_NAMESAKES = 3
+_MAX_VALUES = 6
 _SELVES = frozenset({"self", "cls", "this"})
 _FUNCTIONS = frozenset({"function", "method", "macro"})
 _TYPES = frozenset({"class", "interface", "type", "module"})
@@ -96,6 +101,24 @@ def callees(resolver: Resolver, targets: Sequence[int], _parts: Sequence[str]) -
     return list(calls.values())
 
 
+def find_used(resolver: Resolver, uses: Sequence[Use], classes: Sequence[int]) -> list[int]:
+    """Return the functions that uses run; a variable of unknown value has its name's class, or one of `classes`."""
+    used: dict[int, None] = {}
+    named = [(resolver.definition(number), True) for number in classes]
+    alike = resolver.classes_named_like({name.partition(".")[0] for name, *_ in uses})
+    for name, *following in uses:
+        steps: list[str] = following
+        values: list[Value] = [(definition, False) for definition in resolver.find_global(name)]
+        if not values or (values[0][0].kind in _FUNCTIONS and (not steps or steps[0] != "()")):
+            variable, *attributes = name.split(".")
+            own = [(definition, True) for definition in alike.get(variable.lower(), ())]
+            values, steps = own or named, [*(f".{attribute}" for attribute in attributes), *following]
+        for step in steps:
+            functions, values = resolver.follow(values, step)
+            used.update(dict.fromkeys(functions))
+    return list(used)
+
+
 @dataclass(frozen=True, slots=True)
 class _Definition:
     number: int
@@ -105,6 +128,11 @@ class _Definition:
     kind: str
     parent: int | None
     bases: tuple[str, ...]
+    results: tuple[str, ...]
+
+
+Value = tuple[_Definition, bool]
+"""A class or a function, or with True an instance of the class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,15 +237,79 @@ class Resolver:
                 ]
         return self._find_method(classes, name, _DEPTH)
 
+    def find_global(self, dotted: str) -> list[_Definition]:
+        """Return the definitions that a dotted name of a snippet means, outside tests and copies."""
+        parts = dotted.split(".")
+        own = [
+            definition
+            for definition in self._lookup("name = ? AND kind <> 'constant'", (parts[-1],))
+            if not (source := self.source(definition.file)).is_test and not is_copied(source.path)
+        ]
+        for suffix in (f".{dotted}", f".{'.'.join(parts[-2:])}"):
+            if len(parts) > 1 and (exact := [d for d in own if f".{d.qualified}".endswith(suffix)]):
+                return exact[:_MAX_NAMESAKES]
+        top = [definition for definition in own if definition.kind != "method"]
+        return top if len(top) <= _MAX_NAMESAKES else []
+
+    def classes_named_like(self, variables: Collection[str]) -> dict[str, list[_Definition]]:
+        """Return classes by the name of a variable: `multi_dict` for `MultiDict`."""
+        words = {name.replace("_", "").lower(): name.lower() for name in variables if not name[:1].isupper()}
+        marks = ", ".join("?" * len(words))
+        alike: dict[str, list[_Definition]] = {}
+        for definition in self._lookup(f"kind = 'class' AND lower(name) IN ({marks})", tuple(words)):
+            if not self.source(definition.file).is_test:
+                alike.setdefault(words[definition.name.lower()], []).append(definition)
+        return {name: classes for name, classes in alike.items() if len(classes) <= _MAX_NAMESAKES}
+
+    def follow(self, values: Sequence[Value], step: str) -> tuple[list[int], list[Value]]:
+        """Take a step from values; return the functions that run, and the values after it."""
+        functions: list[int] = []
+        following: list[Value] = []
+        for definition, is_instance in values:
+            is_class = definition.kind in _TYPES
+            if step == "()" and not is_class:
+                functions.append(definition.number)
+                following += self._results(definition.number)
+                continue
+            classes = [definition] if is_class else [owner for owner, _ in self._results(definition.number)]
+            names = step[1:] if step != "()" else "__call__" if is_instance else "__init__|__new__|constructor"
+            numbers = next(filter(None, (self._find_method(classes, name, _DEPTH) for name in names.split("|"))), [])
+            functions += numbers
+            if step == "()" and not is_instance:
+                following.append((definition, True))
+            elif step.startswith("."):
+                following += [(self.definition(number), False) for number in numbers]
+            elif numbers:
+                following += [result for number in numbers for result in self._results(number)]
+            else:  # an annotation may have been that of an iterator or a context
+                following.append((definition, is_instance))
+        return functions, list(dict.fromkeys(following))[:_MAX_VALUES]
+
+    def _results(self, number: int, depth: int = _RESULT_DEPTH) -> list[Value]:
+        """Return instances of the classes that a function's annotation and its return statements name."""
+        function = self.definition(number)
+        source, results = self.source(function.file), list[Value]()
+        for name in function.results if depth else ():
+            owner = self._enclosing_class(number)
+            if name in {*_SELVES, "Self"}:
+                results += [(owner, True)] if owner else []
+            elif classes := self._find_classes(source, name):
+                results += [(definition, True) for definition in classes]
+            else:
+                receiver, _, last = name.rpartition(".")
+                for called in self.resolve_call(source, number, receiver, last):
+                    results += self._results(called, depth - 1)
+        return results[:_MAX_VALUES]
+
     def _lookup(self, where: str, values: tuple[object, ...]) -> list[_Definition]:
         if (where, values) not in self._lookups:
             rows = self._database.execute(
-                f"SELECT id, file, name, qualified, kind, parent, bases FROM definitions WHERE {where}",  # noqa: S608 - constants only
+                f"SELECT id, file, name, qualified, kind, parent, bases, results FROM definitions WHERE {where}",  # noqa: S608 - constants only
                 values,
             ).fetchall()
             self._lookups[where, values] = [
-                _Definition(number, file, name, qualified, kind, parent, tuple(bases.split()))
-                for number, file, name, qualified, kind, parent, bases in rows
+                _Definition(number, file, name, qualified, kind, parent, tuple(bases.split()), tuple(results.split()))
+                for number, file, name, qualified, kind, parent, bases, results in rows
             ]
             self._definitions.update((definition.number, definition) for definition in self._lookups[where, values])
         return self._lookups[where, values]

@@ -27,7 +27,7 @@ from agent_runtime.workspace import files as files_module
 from agent_runtime.workspace import listing
 from agent_runtime.workspace.files import Stamp, Workspace, is_recent, stamp_of
 
-SCHEMA = 3
+SCHEMA = 4
 """Raise it for any change of storage or parsing: older indexes are rebuilt."""
 MAX_FILE_BYTES = 1_000_000
 """Bytes of an indexed file; longer ones are data or generated."""
@@ -192,7 +192,7 @@ CREATE TABLE files(
   looked INTEGER, digest BLOB, is_test INTEGER, weight REAL, first INTEGER, facts BLOB);
 CREATE TABLE definitions(
   id INTEGER PRIMARY KEY, file INTEGER NOT NULL, name TEXT NOT NULL, qualified TEXT NOT NULL, kind TEXT NOT NULL,
-  first INTEGER, last INTEGER, header INTEGER, parent INTEGER, bases TEXT NOT NULL);
+  first INTEGER, last INTEGER, header INTEGER, parent INTEGER, bases TEXT NOT NULL, results TEXT NOT NULL);
 CREATE TABLE callees(name TEXT NOT NULL, file INTEGER NOT NULL, PRIMARY KEY (name, file)) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5(
   name, signature, docstring, body, content='', tokenize='porter unicode61 remove_diacritics 2');
@@ -255,10 +255,11 @@ class IndexStore:
         base = self._next
         self._next += len(pieces)
         database.executemany(
-            "INSERT INTO definitions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO definitions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (base + place, file, piece.name, piece.qualified, piece.kind, piece.first, piece.last, piece.header,
-                 base + piece.parent if piece.parent >= 0 else None, " ".join(piece.bases))
+                 base + piece.parent if piece.parent >= 0 else None, " ".join(piece.bases),
+                 " ".join(piece.results))
                 for place, piece in enumerate(pieces)
             ],
         )  # fmt: skip

@@ -12,11 +12,13 @@ from mcp_types import jsonrpc_message_adapter
 
 from agent_runtime import Outcome, Policy, Rule, Status
 from agent_runtime.agent.document import read_document
-from agent_runtime.context.relevant_code import read_clues
+from agent_runtime.context.relevant_code import Passage, read_clues, render_excerpts
 from agent_runtime.context.test_command import read_test_paths
 from agent_runtime.core.errors import FormatError, SettingsError
 from agent_runtime.core.text import MAX_REPLY_CHARS, replace_binary
 from agent_runtime.core.values import Skill
+from agent_runtime.index.index import Definition
+from agent_runtime.index.snippets import read_uses
 from agent_runtime.interpreter.source import bound_names, discarded_calls, drop_wide_marks, parse_code
 from agent_runtime.mcp.settings import MAX_MESSAGE_VALUES, McpServer, count_json_values
 from agent_runtime.policy.policy import CallFacts, Denied, Permitted
@@ -32,6 +34,7 @@ from agent_runtime.tools.tool import describe_in_line, preview_call, preview_com
 from agent_runtime.transports.blocks_parser import expected_writes, parse
 from agent_runtime.transports.native import NativeReply, NativeTransport
 from agent_runtime.workspace import syntax
+from agent_runtime.workspace.diffs import Text
 from agent_runtime.workspace.listing import IgnoreFile, Include
 from agent_runtime.workspace.patches import count_hunks, parse_patch
 from bot.ci_logs.log_formats import excerpt, failing_lines
@@ -377,6 +380,20 @@ def _(text: str) -> None:
 def _(text: str) -> None:
     for line in (text, f"testpaths = {text}", f"testpaths = [{text}", f"testpaths =\n  {text}"):
         read_test_paths(line)
+
+
+@_in_a_thread("snippet of a task", 8_000)
+def _(text: str) -> None:
+    read_uses([text, f"new {text}"])
+
+
+@_in_a_thread("docstrings of a file", 8_000)
+def _(text: str) -> None:
+    lines = Text(text).lines
+    whole = Definition(
+        path="a", name="a", qualified="a", kind="class", first=1, last=len(lines), header=1, parents=(), is_test=False
+    )
+    render_excerpts([Passage(path="a", definition=whole)], lambda _path: Text(text), 100_000)
 
 
 @_in_a_thread("schema", 8_000)

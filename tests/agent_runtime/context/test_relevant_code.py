@@ -11,6 +11,7 @@ from agent_runtime.context.relevant_code import (
     Mention,
     Passage,
     find_named_definitions,
+    rank_files,
     rank_passages,
     read_clues,
     render_excerpts,
@@ -40,6 +41,21 @@ class Label:
 
     def draw(self):
         return unikey("x")
+
+
+class BlankException(Exception):
+    pass
+
+
+class Sheet:
+    def __init__(self):
+        self.labels = {}
+
+    def __setitem__(self, place, label):
+        self.labels[place] = label
+
+    def check(self):
+        raise BlankException()
 '''
 MAIN = "def main():\n    return 1\n\n\nlimit = 1\nSIZES = {\n    1: 2,\n}\n\n\ndef last():\n    pass\n"
 TESTS = "from pkg.keys import unikey\n\n\ndef test_case():\n    assert unikey('A') == 'a'\n"
@@ -98,6 +114,32 @@ async def test_an_index_finds_what_a_task_is_about(workspace: Workspace, index: 
 
     loose = await passage_names(workspace, index, "src/pkg/a.py:7")
     assert loose[0] == "src/pkg/a.py:3-10"
+
+
+async def test_code_in_a_text_leads_to_methods(workspace: Workspace, index: WorkspaceIndex) -> None:
+    text = "A sheet forgets\n\n    sheet = Sheet()\n    sheet[1] = 2\n\nand no BlankException is raised"
+    passages = await rank_passages(workspace, index, read_clues(text), nowhere)
+    names = [each.definition.qualified for each in passages if each.definition]
+    assert names.index("Sheet.__setitem__") < names.index("Sheet.__init__")
+    assert names.index("Sheet.check") < names.index("BlankException")
+    named = {each.definition.qualified for each in passages if each.definition and each.named}
+    assert named == {"Sheet", "Sheet.__setitem__", "Sheet.check", "BlankException"}
+    assert rank_files(passages)[0] == "src/pkg/keys.py"
+
+
+@pytest.mark.parametrize(
+    ("text", "snippets"),
+    [
+        ("So:\n\n    x[1] = 2\n\n    y\n\nor\n\tz\n", ["x[1] = 2\ny", "z"]),
+        ("```python\nx = 1\n\nx[1]\n```\n~~~\ny\n~~~\n", ["x = 1\n\nx[1]", "y"]),
+        (">>> x = 1\n>>> for y in x:\n...     y\n3\n>>> x[1]\n", ["x = 1\nfor y in x:\n    y", "x[1]"]),
+        ("```\n>>> x\n3\n>>> y\nTraceback (most\n  self.z[1]\n```", ["x\ny"]),
+        ("`x[1] = 2` and `|=`", ["x[1] = 2", "_ |= _"]),
+        ("```\nx", ["x"]),
+    ],
+)
+def test_code_of_a_text_is_found(text: str, snippets: list[str]) -> None:
+    assert list(read_clues(text).snippets) == snippets
 
 
 async def test_a_package_that_is_installed_elsewhere_is_this_one(workspace: Workspace, index: WorkspaceIndex) -> None:
@@ -268,3 +310,48 @@ def test_a_file_that_changed_or_went_is_left_out() -> None:
     stale = Passage(path="a.py", definition=method("f", 8, 20))
     assert render_excerpts([stale, Passage(path="a.py", line=99, first=90, last=99)], read, PLENTY) == ()
     assert render_excerpts([F], lambda _path: None, PLENTY) == ()
+
+
+DOCUMENTED = Text('''class A:
+    """
+    A thing.
+
+    Long.
+    """
+
+    def f(
+        self,
+    ):  # noqa
+        r"""Do it.
+
+        In a way.
+        """
+        return """
+        x
+        """
+
+    def g(self):
+        """One line."""
+        return 1
+''')
+
+
+def test_of_a_docstring_the_first_line_is_shown() -> None:
+    whole = method("A", 1, 21)
+    (excerpt,) = render_excerpts([Passage(path="a.py", definition=whole)], lambda _path: DOCUMENTED, PLENTY)
+    assert excerpt.path == "a.py (whole)"
+    lines = [line.lstrip() for line in excerpt.text.splitlines()]
+    assert lines[:4] == ["1 | class A:", '2 |     """', "3 |     A thing.", "4-6 | ..."]
+    assert "12-14 | ..." in lines
+    assert [int(line.split()[0]) for line in lines if not line.endswith("...")] == [
+        1,
+        2,
+        3,
+        *range(7, 12),
+        *range(15, 22),
+    ]
+
+    named = Passage(path="a.py", line=13, first=12, last=14)
+    (excerpt,) = render_excerpts([Passage(path="a.py", definition=whole), named], lambda _path: DOCUMENTED, PLENTY)
+    assert "12-14" not in excerpt.text
+    assert "13 |         In a way." in excerpt.text
