@@ -12,6 +12,7 @@ import sys
 import textwrap
 import tomllib
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from bot.git.leftovers import FILES, FOLDERS
 from bot.permissions.repo_config import file_kinds, recipe_schema
 from bot.permissions.repo_config import json_schema as repository_schema
 from bot.settings.models import INPUTS, render_settings_table
+from tests.agent_runtime.differences import NAMES, render_differences, render_suite
 from tests.matrix import render_matrix
 from tests.source_files import ROOT, tree_of
 
@@ -221,6 +223,8 @@ def _list(names: list[str]) -> str:
 
 
 _MAKERS: dict[str, Callable[[], str]] = {
+    **{f"{name.replace('-', '')}differences": partial(render_differences, name) for name in NAMES},
+    **{f"{name.replace('-', '')}suite": partial(render_suite, name) for name in ("llm-coding-agent", "pygent")},
     "agentfile": _agent_keys,
     "appsteps": _app_steps,
     "apptable": _app_table,

@@ -41,6 +41,26 @@ class Published:
     fixtures: str = ""
 
 
+def fetch_source(name: str, version: str, sha256: str, place: Path) -> Path:
+    """Return the unpacked source distribution; skip the test where pip cannot fetch it."""
+    wanted = place / "wanted.txt"
+    wanted.write_text(f"{name}=={version} --hash=sha256:{sha256}\n")
+    argv = [sys.executable, "-m", "pip", "--quiet", "download", "--no-deps", "--no-build-isolation"]
+    fetched = subprocess.run(
+        [*argv, "--no-binary", name, "--require-hashes", "-r", str(wanted), "-d", str(place)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    if fetched.returncode != 0:
+        pytest.skip(f"pip could not fetch {name} {version}: {fetched.stderr.strip()[-300:]}")
+    (archive,) = place.glob("*.tar.gz")
+    with tarfile.open(archive) as source:
+        source.extractall(place, filter="data")
+    return place / archive.name.removesuffix(".tar.gz")
+
+
 def outcomes(of: Published, place: Path, environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """What came of each test, by its name: `passed`, or the first line of why not.
 
@@ -49,22 +69,7 @@ def outcomes(of: Published, place: Path, environment: Mapping[str, str] | None =
         place: an empty directory.
         environment: more variables for the tests.
     """
-    wanted = place / "wanted.txt"
-    wanted.write_text(f"{of.name}=={of.version} --hash=sha256:{of.sha256}\n")
-    argv = [sys.executable, "-m", "pip", "--quiet", "download", "--no-deps", "--no-build-isolation"]
-    fetched = subprocess.run(
-        [*argv, "--no-binary", of.name, "--require-hashes", "-r", str(wanted), "-d", str(place)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    if fetched.returncode != 0:
-        pytest.skip(f"pip could not fetch {of.name} {of.version}: {fetched.stderr.strip()[-300:]}")
-    (archive,) = place.glob("*.tar.gz")
-    with tarfile.open(archive) as source:
-        source.extractall(place, filter="data")
-    (tests,) = place.glob("*/tests")
+    tests = fetch_source(of.name, of.version, of.sha256, place) / "tests"
     alias = place / "alias" / of.package
     alias.mkdir(parents=True)
     (alias / "__init__.py").write_text(f"from {of.module} import *\n")
