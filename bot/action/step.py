@@ -10,8 +10,9 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from bot.domain.job import Job, JobState
 from bot.events.delivery import IgnoredDelivery
 from bot.events.triggers import job_from
 from bot.github.client import GitHub
+from bot.github.connection import WAIT_SECONDS
 from bot.jobs.access import check_access
 from bot.jobs.context import JobContextFactory, JobServices, Listener, WorkflowResume
 from bot.jobs.faults import Patience
@@ -145,16 +147,7 @@ async def work_step(
         SandboxError: the agent cannot run safely here.
     """
     begun, redactor = time.monotonic(), redactor_for(settings)
-
-    def github_for(_job: Job | None = None) -> GitHub:
-        return GitHub.for_token(
-            settings.token.get_secret_value(),
-            settings.api_url,
-            redact=redactor.redact,
-            max_wait_seconds=_WAIT_SECONDS,
-            ca_file=settings.agent.ca_file,
-        )
-
+    github_for = partial(_open_client, settings, redactor)
     job = await job_of_run(settings, github_for)
     if isinstance(job, IgnoredDelivery):
         end = StepEnd(ended=job)
@@ -172,20 +165,8 @@ async def work_step(
         github_for=github_for,
     )
     worker = Worker(contexts, Patience(seconds=_PATIENCE_PAUSES * longest_pause, longest_pause=longest_pause))
-    is_cancelled = cancelled or asyncio.Event()
-
-    async def stop_when_cancelled() -> None:
-        await is_cancelled.wait()
-        for job_id in await engine.live_ids():
-            await engine.send(job_id, _CANCELLED)
-
-    async def run_job(job_id: str) -> StoredJob:
-        if is_cancelled.is_set():  # since before the job was accepted
-            await engine.send(job_id, _CANCELLED)
-        return await engine.run_job(worker, job_id)
-
-    async with background(stop_when_cancelled()):
-        last, session_file = await run_jobs(contexts, run_job, job)
+    cancelled = cancelled or asyncio.Event()
+    last, session_file = await run_jobs(contexts, engine, worker, job, cancelled)
     await engine.report_ends(worker, until=time.time() + _REPORT_PAUSES * longest_pause)
     end = StepEnd(
         ended=last.state,
@@ -198,10 +179,22 @@ async def work_step(
         session_days=settings.agent.approval_hours // 24 + 1,
         seconds=time.monotonic() - begun,
         server_url=settings.server_url,
-        is_cancelled=is_cancelled.is_set() and last.state is JobState.STOPPED,
+        is_cancelled=cancelled.is_set() and last.state is JobState.STOPPED,
     )
     _write_results(settings, redactor, outputs_of(end), format_summary(end))
     return end
+
+
+def _open_client(
+    settings: ActionSettings, redactor: Redactor, _job: Job | None = None, *, max_wait_seconds: float = _WAIT_SECONDS
+) -> GitHub:
+    return GitHub.for_token(
+        settings.token.get_secret_value(),
+        settings.api_url,
+        redact=redactor.redact,
+        max_wait_seconds=max_wait_seconds,
+        ca_file=settings.agent.ca_file,
+    )
 
 
 def _job_services(
@@ -245,30 +238,41 @@ def _job_services(
 
 
 async def run_jobs(
-    contexts: JobContextFactory, run_job: Callable[[str], Awaitable[StoredJob]], job: Job
+    contexts: JobContextFactory, engine: InMemoryEngine, worker: Worker, job: Job, cancelled: asyncio.Event
 ) -> tuple[StoredJob, Path | None]:
-    """Run a job, and then every job that it starts or resumes."""
-    queue = contexts.queue
-    last = await run_job(job.id)
-    while True:
-        next_id = (await StoredRecord(queue, last.job.id).read()).leads_to
-        if next_id is None:
-            of_thread = await queue.jobs_in_thread(job.repo.id, job.thread.key)
-            # The oldest one that an answer has woken, or that a command or another job has started.
-            next_id = next((each.job.id for each in reversed(of_thread) if each.state is JobState.QUEUED), None)
-        if next_id is None:
-            break
-        last = await run_job(next_id)
-    if contexts.services.handover is None or last.state is not JobState.WAITING:
-        return last, None
-    try:
-        async with contexts.open(last.job) as context:
-            return last, await save(context)
-    except BotError as error:
-        log.warning("job %s: not stored for a later run: %s", last.job.id, error)
-        why = f"The run requires an answer and cannot wait for one. {error}"
-    await queue.send(last.job.id, Signal(kind="stop", text=why, by="", id="not kept"))
-    return await run_job(last.job.id), None
+    """Run a job, and then every job that it starts or resumes; stop them when the workflow run is cancelled."""
+
+    async def stop_when_cancelled() -> None:
+        await cancelled.wait()
+        for job_id in await engine.live_ids():
+            await engine.send(job_id, _CANCELLED)
+
+    async def run_job(job_id: str) -> StoredJob:
+        if cancelled.is_set():  # since before the job was accepted
+            await engine.send(job_id, _CANCELLED)
+        return await engine.run_job(worker, job_id)
+
+    async with background(stop_when_cancelled()):
+        last = await run_job(job.id)
+        while True:
+            next_id = (await StoredRecord(engine, last.job.id).read()).leads_to
+            if next_id is None:
+                of_thread = await engine.jobs_in_thread(job.repo.id, job.thread.key)
+                # The oldest one that an answer has woken, or that a command or another job has started.
+                next_id = next((each.job.id for each in reversed(of_thread) if each.state is JobState.QUEUED), None)
+            if next_id is None:
+                break
+            last = await run_job(next_id)
+        if contexts.services.handover is None or last.state is not JobState.WAITING:
+            return last, None
+        try:
+            async with contexts.open(last.job) as context:
+                return last, await save(context)
+        except BotError as error:
+            log.warning("job %s: not stored for a later run: %s", last.job.id, error)
+            why = f"The run requires an answer and cannot wait for one. {error}"
+        await engine.send(last.job.id, Signal(kind="stop", text=why, by="", id="not kept"))
+        return await run_job(last.job.id), None
 
 
 def _write_results(settings: ActionSettings, redactor: Redactor, values: Mapping[str, str], markdown: str) -> None:
@@ -329,9 +333,7 @@ async def _comment_problems(settings: ActionSettings, job: Job, problems: str, r
     is_automatic = job.lane == "event" or job.is_from_event or job.thread.kind == "branch"
     if is_automatic or settings.run_attempt > 1 or settings.inputs.comment == "never":
         return
-    async with GitHub.for_token(
-        settings.token.get_secret_value(), settings.api_url, redact=redactor.redact, ca_file=settings.agent.ca_file
-    ) as github:
+    async with _open_client(settings, redactor, max_wait_seconds=WAIT_SECONDS) as github:
         access = await check_access(github, job, bounds=bounds_of(settings.agent))
         if not access.may_command:
             return
