@@ -10,8 +10,8 @@ import inspect
 import json
 import secrets
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -109,21 +109,8 @@ class TaskManager:
                 raise FileNotFoundError(f"file {each} not found in the workspace {parent_rt.base_dir}")
         step = _first(step_timeout, number("STEP_TIMEOUT"), _STEP_SECONDS)
         total = _first(task_timeout, number("TASK_TIMEOUT"), _TASK_SECONDS)
-        with self._lock:  # agents delegate from threads of their own
-            if self._starting + sum(each.status == "running" for each in [*self.tasks.values()]) >= self.max_tasks:
-                raise RuntimeError(f"max {self.max_tasks} tasks reached")
-            self._starting += 1
-            as_whom = self._persona(persona)
-        try:
-            try:
-                given = inspect.signature(self.agent_factory).bind(as_whom).args
-            except TypeError:  # it takes none
-                given = ()
-            agent = self.agent_factory(*given)
-            if isinstance(own := getattr(agent, "runtime", None), Runtime) and own is not parent_rt:
-                own.cleanup()  # the task works elsewhere
-            agent.persona = as_whom
-            id_ = secrets.token_hex(4)
+        with self._claim_slot():
+            agent, id_ = self._create_agent(persona, parent_rt), secrets.token_hex(4)
             child = _Child(agent, parent_rt, partial(agent.run_until_stop, step_timeout=step, max_time=total), total)
             children = ChildRuns(
                 CoreAgent(
@@ -147,9 +134,6 @@ class TaskManager:
             self._loop.run(child.go)
             self.tasks[id_] = DelegatedTask(id=id_, agent=agent, timeout=total, children=children, loop=self._loop)
             return id_
-        finally:
-            with self._lock:
-                self._starting -= 1
 
     def status(self, task_id: str) -> str:
         """Return a task's state: `running`, `finished`, `timeout after 60s`, `error: …`, or another ending."""
@@ -200,13 +184,38 @@ class TaskManager:
             raise UsageError(f"There is no task {task_id!r}; there is {', '.join(self.tasks) or 'none'}.")
         return self.tasks[task_id]
 
-    def _persona(self, wanted: Persona | str | None) -> Persona:
-        if isinstance(wanted, Persona):
-            return wanted
+    @contextmanager
+    def _claim_slot(self) -> Iterator[None]:
+        """Count a task that is being started as a running one."""
+        with self._lock:  # agents delegate from threads of their own
+            if self._starting + sum(each.status == "running" for each in [*self.tasks.values()]) >= self.max_tasks:
+                raise RuntimeError(f"max {self.max_tasks} tasks reached")
+            self._starting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._starting -= 1
+
+    def _create_agent(self, wanted: Persona | str | None, parent_rt: Runtime) -> Any:  # noqa: ANN401 - the factory's
+        """Create the agent of a persona, without a runtime of its own."""
         if wanted is None:
-            self._started += 1
-            return self.personas[(self._started - 1) % len(self.personas)]
-        return next((each for each in self.personas if each.name == wanted), Persona(wanted))
+            with self._lock:
+                self._started += 1
+                persona = self.personas[(self._started - 1) % len(self.personas)]
+        elif isinstance(wanted, Persona):
+            persona = wanted
+        else:
+            persona = next((each for each in self.personas if each.name == wanted), Persona(wanted))
+        try:
+            given = inspect.signature(self.agent_factory).bind(persona).args
+        except TypeError:  # it takes none
+            given = ()
+        agent = self.agent_factory(*given)
+        if isinstance(own := getattr(agent, "runtime", None), Runtime) and own is not parent_rt:
+            own.cleanup()  # the task works elsewhere
+        agent.persona = persona
+        return agent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
