@@ -113,6 +113,16 @@ def _everywhere(result: Result, **others: Result) -> dict[Place, Result]:
     return {**dict.fromkeys(get_args(Place), result), **changed}
 
 
+def _published(result: Result) -> dict[Place, Result]:
+    """Return the results of work that ends in a commit, a new pull request or, for a fork, a patch."""
+    name = result.name.removesuffix("commit")
+    return _everywhere(
+        result,
+        issue=replace(result, name=f"{name}new pull request", changes=("new pull request",)),
+        fork=replace(result, name=f"{name}patch", changes=(), text=_PATCH),
+    )
+
+
 _COMMIT = Result(name="commit", changes=("commit",), text=COMPLETION)
 _NEW_PULL = Result(name="new pull request", changes=("new pull request",), text=COMPLETION)
 _TEXT = Result(name="answer", text=_ANSWER)
@@ -228,24 +238,14 @@ ROWS: tuple[Row, ...] = (
         command="approve",
         scripts=(_ASKS,),
         set_up="waiting fix",
-        results=_everywhere(
-            _RESUMED,
-            issue=replace(_RESUMED, name="the run goes on: new pull request", changes=("new pull request",)),
-            fork=replace(_RESUMED, name="the run goes on: patch", changes=(), text=_PATCH),
-        ),
+        results=_published(_RESUMED),
     ),
     Row(
         verb="deny",
         command="deny",
         scripts=(_ASKS,),
         set_up="waiting fix",
-        results=_everywhere(
-            _RESUMED_WITHOUT,
-            issue=replace(
-                _RESUMED_WITHOUT, name="the run goes on without it: new pull request", changes=("new pull request",)
-            ),
-            fork=replace(_RESUMED_WITHOUT, name="the run goes on without it: patch", changes=(), text=_PATCH),
-        ),
+        results=_published(_RESUMED_WITHOUT),
     ),
     Row(
         verb="stop",
@@ -259,11 +259,7 @@ ROWS: tuple[Row, ...] = (
         command="retry",
         scripts=(_FINDS_NOTHING, FIX),
         set_up="vain fix",
-        results=_everywhere(
-            _RETRIED,
-            issue=replace(_RETRIED, name="the last work again: new pull request", changes=("new pull request",)),
-            fork=replace(_RETRIED, name="the last work again: patch", changes=(), text=_PATCH),
-        ),
+        results=_published(_RETRIED),
     ),
     Row(
         verb="status",
