@@ -80,7 +80,7 @@ class Gate:
             if stored.tool == tool and _canonical(stored.args) == _canonical(args):
                 if stored.preview == preview:
                     return
-                reason = f"what the call would do is no longer what was approved ({reason})"
+                reason = f"The call would now do something else than was approved ({reason})"
         pending = _create_request("permission", tool, args, f"{self._prefix}{reason}", preview)
         self._state.emit(PermissionAsked(pending=pending))
         kind = EventType.PERMISSION_REQUEST
