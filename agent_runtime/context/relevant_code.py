@@ -14,6 +14,7 @@ import textwrap
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -61,7 +62,7 @@ _INDENTED = re.compile(r" {4}|\t")
 _PROMPT = re.compile(r"(?:>>>|\.\.\.) ?")
 _QUOTED_CODE = re.compile(r"`([^`\n]{1,200})`")
 _OPERATOR = re.compile(r"[-+*/%@&|^<>=!]{1,3}|(?:not )?in")
-_CODE_CHARS, _MOST_SNIPPETS = 20_000, 40
+_CODE_CHARS, _SNIPPET_CHARS, _MOST_SNIPPETS = 20_000, 4_000, 40
 _FENCED = re.compile(r"^(?:```|~~~).{0,4000}?^(?:```|~~~)", re.MULTILINE | re.DOTALL)
 _BUILT_IN = frozenset(
     re.findall(
@@ -186,10 +187,9 @@ def _find_snippets(text: str) -> Iterator[str]:
         for code in snippets
     ]
     snippets += [f"_ {code} _" if _OPERATOR.fullmatch(code) else code for code in _QUOTED_CODE.findall(text)]
-    room = _CODE_CHARS
-    for snippet in dict.fromkeys(snippets[:_MOST_SNIPPETS]):
-        if len(snippet) <= room:
-            room -= len(snippet)
+    short = [snippet for snippet in dict.fromkeys(snippets) if len(snippet) <= _SNIPPET_CHARS][:_MOST_SNIPPETS]
+    for snippet, chars in zip(short, accumulate(map(len, short)), strict=True):
+        if chars <= _CODE_CHARS:
             yield snippet
 
 
@@ -226,7 +226,8 @@ _CLOSE = 10
 _MAX_NAMESAKES = 3
 """Definitions that may share a name; of more, only those that the search finds count."""
 _MOST_FIRST = 3
-_CALLED_BY = 2
+_CALLED_BY, _MOST_WORKING = 2, 2
+"""Named functions whose callers count, and methods of a named class that count as named, the best by words."""
 _MOST_CALLED = 16
 _CLASSES = frozenset({"class", "interface", "type", "module"})
 
@@ -243,7 +244,7 @@ _LINE_SCORE, _TEST_SCORE, _TESTED_SCORE, _NAMED_SCORE, _MESSAGE_SCORE, _WITHIN_S
     1.0,
     3.0,
 )
-_USED_SCORE, _STARTED_SCORE = 4.0, 0.5
+_USED_SCORE, _STARTED_SCORE, _BEHIND_SCORE, _BEHIND_PART = 4.0, 0.5, 1.0, 0.5
 _RAISER_SCORE = 4.0
 _IDLE = 0.4
 """The share that counts of an exception class and of a constructor: both rarely do the work."""
@@ -322,7 +323,7 @@ class _Ranking:
             self._add(_LINE_SCORE / (1 + 0.3 * rank), [definition], named=True)
         innermost = [definition for _, definition in around[:1]]
         for rank, (_, definition) in enumerate(around[:_MOST_FIRST]):
-            self._first.setdefault(definition, _TRACEBACK_SCORE - rank)
+            self._first.setdefault(definition, _TRACEBACK_SCORE / (1 + rank))
         for score in (_CALLEE_SCORE, _CALLEE_SCORE / 2):  # callees of the innermost one, and their callees
             innermost = await self._find_callees(innermost)
             self._add(score, innermost)
@@ -360,7 +361,8 @@ class _Ranking:
         inside = [f"{definition.name} {questions[0][1]}" for definition in self._classes[:_MAX_NAMESAKES]]
         of_classes = await asyncio.gather(*(self._index.search(question, _SEARCHED_INSIDE) for question in inside))
         for owner, group in zip(self._classes, of_classes, strict=False):
-            own = (member for member in group if _is_member(member, owner))
+            own = [member for member in group if _symbol(member).startswith(f"{_symbol(owner)}.")]
+            self._add(0.0, [member for member in own if member.name not in _STARTS][:_MOST_WORKING], named=True)
             self._add_falling(_WITHIN_SCORE, own)
 
     async def _score_names(self, close: list[Definition]) -> None:
@@ -372,9 +374,8 @@ class _Ranking:
             meant = _select_namesakes(group, close, plain=name in clues.plain)
             self._add(_NAMED_SCORE / max(1, len(meant)) / (1 + 0.1 * rank), meant, named=True)
             definitions += meant
-        classes = [definition for definition in definitions if definition.kind in _CLASSES]
-        exceptions = [definition for definition in classes if _EXCEPTION.search(definition.name)]
-        self._classes = [definition for definition in classes if definition not in exceptions]
+        self._classes = [each for each in definitions if each.kind in _CLASSES and not _EXCEPTION.search(each.name)]
+        exceptions = [each for each in definitions if each.kind == "class" and _EXCEPTION.search(each.name)]
         functions = [definition for definition in definitions if definition.kind not in _CLASSES][:_CALLED_BY]
         self._add(_CALLER_SCORE, await self._find_callers(functions))
         for exception in exceptions[:_CALLED_BY]:  # where it is raised
@@ -385,9 +386,12 @@ class _Ranking:
         """Score the functions that snippets run, and methods by name of classes that the text names."""
         classes = [_symbol(definition) for definition in self._classes[:_MAX_NAMESAKES]]
         names = [f"_.{name.rpartition('.')[2]}" for name in self._clues.names]
-        for rank, definition in enumerate(await self._index.find_used([*self._clues.snippets, *names], classes)):
+        used, behind = await self._index.find_used([*self._clues.snippets, *names], classes) or ([], [])
+        for rank, definition in enumerate(used):
             score = _STARTED_SCORE if definition.name in _STARTS else _USED_SCORE
             self._add(score / (1 + 0.1 * rank), [definition], named=score == _USED_SCORE)
+        for definition in behind:
+            self._add(_BEHIND_SCORE + _BEHIND_PART * self._scores.get(definition, 0.0), [definition], named=True)
 
     async def score_messages(self, grep: Grep) -> None:
         hits = await grep(self._clues.messages) if self._clues.messages else []
@@ -493,10 +497,6 @@ def _is_aside(definition: Definition) -> bool:
 
 def _symbol(definition: Definition) -> str:
     return f"{definition.path}::{definition.qualified}"
-
-
-def _is_member(definition: Definition, owner: Definition) -> bool:
-    return definition.path == owner.path and definition.qualified.startswith(f"{owner.qualified}.")
 
 
 def _select_namesakes(group: list[Definition], close: list[Definition], *, plain: bool) -> list[Definition]:
@@ -694,7 +694,7 @@ class NamedDefinitions:
         ]
         return min(around, key=lambda definition: definition.last - definition.first, default=None)
 
-    async def find_used(self, snippets: Sequence[str], classes: Sequence[str]) -> list[Definition]:  # noqa: ARG002 - of the protocol
+    async def find_used(self, snippets: Sequence[str], classes: Sequence[str]) -> list[list[Definition]]:  # noqa: ARG002 - of the protocol
         return []
 
     async def callers(self, symbol: str) -> list[Call]:  # noqa: ARG002 - of the protocol

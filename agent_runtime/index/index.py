@@ -109,8 +109,11 @@ class CodeIndex(Protocol):
     async def definition_at(self, path: str, line: int) -> Definition | None:
         """Return the innermost definition at a line."""
 
-    async def find_used(self, snippets: Sequence[str], classes: Sequence[str]) -> list[Definition]:
-        """Return the functions that snippets run; `classes` are those of variables of unknown value."""
+    async def find_used(self, snippets: Sequence[str], classes: Sequence[str]) -> list[list[Definition]]:
+        """Return the functions that snippets run, and those behind these: callees and overrides.
+
+        `classes` are those of variables of unknown value.
+        """
 
     async def callers(self, symbol: str) -> list[Call]:
         """Return the calls of a symbol."""
@@ -218,9 +221,10 @@ class WorkspaceIndex:
         """See `CodeIndex`."""
         return next(iter(await self._definitions("at", path, line)), None)
 
-    async def find_used(self, snippets: Sequence[str], classes: Sequence[str]) -> list[Definition]:
+    async def find_used(self, snippets: Sequence[str], classes: Sequence[str]) -> list[list[Definition]]:
         """See `CodeIndex`."""
-        return await self._definitions("used", snippets, classes)
+        groups = cast("list[list[list[Any]]]", await self._query("used", snippets, classes))
+        return [[d for row in rows if not self._is_hidden((d := _definition(row)).path)] for rows in groups]
 
     async def callers(self, symbol: str) -> list[Call]:
         """See `CodeIndex`."""
@@ -448,11 +452,15 @@ def _definition_at(database: sqlite3.Connection, path: str, line: int) -> list[R
     return _with_parents(database, rows)
 
 
-def _find_used(database: sqlite3.Connection, snippets: Sequence[str], classes: Sequence[str]) -> list[Row]:
+def _find_used(database: sqlite3.Connection, snippets: Sequence[str], classes: Sequence[str]) -> list[list[Row]]:
     numbers = [int(str(row[9])) for symbol in classes for row in _matching_rows(database, symbol)]
-    used = find_used(Resolver(database), read_uses(snippets), numbers)
-    rows = [database.execute(f"{_SELECT} WHERE d.id = ?", (number,)).fetchone() for number in used]
-    return _with_parents(database, rows)
+    groups = find_used(Resolver(database), read_uses(snippets), numbers)
+    return [
+        _with_parents(
+            database, [database.execute(f"{_SELECT} WHERE d.id = ?", (number,)).fetchone() for number in group]
+        )
+        for group in groups
+    ]
 
 
 def _calls(finder: Finder, database: sqlite3.Connection, symbol: str, limit: int) -> list[Row]:

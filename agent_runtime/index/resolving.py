@@ -20,6 +20,9 @@ _MAX_FILES = 2_000
 _RESULT_DEPTH = 3
 _MAX_NAMESAKES = 3
 _MAX_VALUES = 6
+_MAX_BEHIND = 20
+_WRAPPER_LINES = 6
+"""Lines of a method that leaves the work to another one."""
 _SELVES = frozenset({"self", "cls", "this"})
 _FUNCTIONS = frozenset({"function", "method", "macro"})
 _TYPES = frozenset({"class", "interface", "type", "module"})
@@ -101,9 +104,12 @@ def callees(resolver: Resolver, targets: Sequence[int], _parts: Sequence[str]) -
     return list(calls.values())
 
 
-def find_used(resolver: Resolver, uses: Sequence[Use], classes: Sequence[int]) -> list[int]:
-    """Return the functions that uses run; a variable of unknown value has its name's class, or one of `classes`."""
-    used: dict[int, None] = {}
+def find_used(resolver: Resolver, uses: Sequence[Use], classes: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the functions that uses run, and those that these call, or that override them.
+
+    A variable of unknown value has its name's class, or one of `classes`.
+    """
+    used: dict[int, set[_Definition]] = {}
     named = [(resolver.definition(number), True) for number in classes]
     alike = resolver.classes_named_like({name.partition(".")[0] for name, *_ in uses})
     for name, *following in uses:
@@ -114,9 +120,15 @@ def find_used(resolver: Resolver, uses: Sequence[Use], classes: Sequence[int]) -
             own = [(definition, True) for definition in alike.get(variable.lower(), ())]
             values, steps = own or named, [*(f".{attribute}" for attribute in attributes), *following]
         for step in steps:
-            functions, values = resolver.follow(values, step)
-            used.update(dict.fromkeys(functions))
-    return list(used)
+            functions, following_values = resolver.follow(values, step)
+            for number in functions:
+                used.setdefault(number, set()).update(owner for owner, _ in values if owner.kind in _TYPES)
+            values = following_values
+    wrappers = (
+        (number, owners) for number, owners in used.items() if resolver.definition(number).length <= _WRAPPER_LINES
+    )
+    behind = (other for number, owners in wrappers for other in resolver.find_behind(number, owners))
+    return list(used), [number for number in dict.fromkeys(behind) if number not in used][:_MAX_BEHIND]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +139,12 @@ class _Definition:
     qualified: str
     kind: str
     parent: int | None
-    bases: tuple[str, ...]
-    results: tuple[str, ...]
+    length: int
+    bases: str
+    results: str
 
 
+_COLUMNS = "id, file, name, qualified, kind, parent, last - header, bases, results"
 Value = tuple[_Definition, bool]
 """A class or a function, or with True an instance of the class."""
 
@@ -285,11 +299,26 @@ class Resolver:
                 following.append((definition, is_instance))
         return functions, list(dict.fromkeys(following))[:_MAX_VALUES]
 
+    def find_behind(self, number: int, owners: Collection[_Definition]) -> list[int]:
+        """Return the callees of a method, and its and their overrides in subclasses of the classes it is called on."""
+        method, numbers = self.definition(number), list[int]()
+        for call in callees(self, [number], ()):
+            name = call.callee.rpartition(".")[2]
+            own = self._find_method(list(owners), name, _DEPTH) if "." in call.callee else []
+            numbers += own or ([call.target] if call.target is not None else [])
+        names = {owner.name for owner in owners}
+        for name in dict.fromkeys([method.name, *(self.definition(each).name for each in numbers)]):
+            for other in self._lookup("name = ? AND kind = 'method' LIMIT 50", (name,)):
+                parent = self.definition(other.parent) if other.parent is not None else None
+                if parent and names & {base.rpartition(".")[2] for base in parent.bases.split()}:
+                    numbers.append(other.number)
+        return [each for each in numbers if not self.source(self.definition(each).file).is_test]
+
     def _results(self, number: int, depth: int = _RESULT_DEPTH) -> list[Value]:
         """Return instances of the classes that a function's annotation and its return statements name."""
         function = self.definition(number)
         source, results = self.source(function.file), list[Value]()
-        for name in function.results if depth else ():
+        for name in function.results.split() if depth else ():
             owner = self._enclosing_class(number)
             if name in {*_SELVES, "Self"}:
                 results += [(owner, True)] if owner else []
@@ -303,14 +332,8 @@ class Resolver:
 
     def _lookup(self, where: str, values: tuple[object, ...]) -> list[_Definition]:
         if (where, values) not in self._lookups:
-            rows = self._database.execute(
-                f"SELECT id, file, name, qualified, kind, parent, bases, results FROM definitions WHERE {where}",  # noqa: S608 - constants only
-                values,
-            ).fetchall()
-            self._lookups[where, values] = [
-                _Definition(number, file, name, qualified, kind, parent, tuple(bases.split()), tuple(results.split()))
-                for number, file, name, qualified, kind, parent, bases, results in rows
-            ]
+            rows = self._database.execute(f"SELECT {_COLUMNS} FROM definitions WHERE {where}", values)  # noqa: S608 - constants only
+            self._lookups[where, values] = [_Definition(*row) for row in rows]
             self._definitions.update((definition.number, definition) for definition in self._lookups[where, values])
         return self._lookups[where, values]
 
@@ -364,7 +387,7 @@ class Resolver:
 
     def _bases(self, owner: _Definition) -> list[_Definition]:
         source = self.source(owner.file)
-        return [c for base in owner.bases for c in self._find_classes(source, base) if c.number != owner.number]
+        return [c for base in owner.bases.split() for c in self._find_classes(source, base) if c.number != owner.number]
 
     def _find_method(self, owners: Sequence[_Definition], name: str, depth: int) -> list[int]:
         """Return the method of the first class that has one, own or inherited."""

@@ -32,6 +32,15 @@ def resolver() -> Resolver:
     store = IndexStore(sqlite3.connect(":memory:"), new=True)
     for path, source in {
         "box.py": _BOX,
+        "files.py": (
+            "class Resource:\n    def close(self): pass\n    def __exit__(self): self.close()\n"
+            "    def reopen(self): self.close()\n    def __enter__(self):\n"
+            + "        pass\n"
+            * 9
+            + "        self.long()\n"
+            "    def long(self): pass\n"
+            "class File(Resource):\n    def close(self): pass\n"
+        ),
         "test_box.py": "class Box:\n    def __setitem__(self): pass\n",
         "jar.js": "export class Jar { constructor() {} seal() {} }\n",
     }.items():
@@ -44,7 +53,7 @@ def resolver() -> Resolver:
 
 def find_names(resolver: Resolver, *snippets: str, classes: Sequence[str] = ()) -> list[str]:
     numbers = [definition.number for name in classes for definition in resolver.find_global(name)]
-    definitions = map(resolver.definition, find_used(resolver, read_uses(snippets), numbers))
+    definitions = map(resolver.definition, find_used(resolver, read_uses(snippets), numbers)[0])
     return [definition.qualified for definition in definitions if not resolver.source(definition.file).is_test]
 
 
@@ -108,6 +117,13 @@ def test_the_class_of_a_variable_is_found(resolver: Resolver, code: str, classes
 
 def test_a_variable_of_unknown_value_leads_nowhere(resolver: Resolver) -> None:
     assert find_names(resolver, "x[1] = 2", "len(y) == 3", "make") == []
+
+
+def test_callees_of_a_short_method_and_overrides_are_behind_it(resolver: Resolver) -> None:
+    _, behind = find_used(resolver, read_uses(["with Resource() as r: pass"]), [])
+    assert [resolver.definition(number).qualified for number in behind] == ["Resource.close", "File.close"]
+    _, behind = find_used(resolver, read_uses(["File().reopen()"]), [])
+    assert [resolver.definition(number).qualified for number in behind] == ["File.close"]
 
 
 def test_javascript_is_read(resolver: Resolver) -> None:
