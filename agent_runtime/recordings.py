@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 
@@ -25,6 +25,7 @@ from agent_runtime.agent.delegation import Delegation, Persona
 from agent_runtime.context.transcript import MemorySettings, Transcript
 from agent_runtime.core.errors import FormatError, ScriptError, SessionError, SettingsError, ToolError, ToolErrorKind
 from agent_runtime.core.events import (
+    BaselineTaken,
     ChildRecorded,
     Ended,
     Event,
@@ -512,11 +513,17 @@ def _clock_and_random(tape: Tape, events: Sequence[Recorded]) -> ClockAndRandom:
             starts.remove(start)
         return start
 
+    def baseline_after(start: Started) -> BaselineTaken | None:
+        later = [*dropwhile(lambda event: event is not start, events)][1:]  # nothing after the start of a child run
+        own = takewhile(lambda event: not isinstance(event, Started), later)
+        return next((event for event in own if isinstance(event, BaselineTaken)), None)
+
     return ClockAndRandom(
         now=lambda: datetime.fromisoformat(next_of(TIME)),
         token=lambda _size: next_of(DIGITS),
         sleep=_no_wait,
         recorded_start=next_start,
+        recorded_baseline=baseline_after,
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agent_runtime.agent.delegation import Delegation
 from agent_runtime.context.transcript import MemorySettings
-from agent_runtime.core.events import Started
+from agent_runtime.core.events import BaselineTaken, Started
 from agent_runtime.core.values import EmbeddingService, Network, Task, TransportName
 from agent_runtime.mcp.settings import McpServer
 from agent_runtime.policy.policy import Policy
@@ -36,6 +36,8 @@ class ClockAndRandom:
     """Used, for example, while a model service is unavailable."""
     recorded_start: Callable[[Task], Started | None] = lambda _task: None
     """The start of a replayed run, whose first message is used again."""
+    recorded_baseline: Callable[[Started], BaselineTaken | None] = lambda _started: None
+    """The tests that failed before a replayed run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +91,9 @@ class Agent:
     """Code index file for later runs on the same files, out of the agent's reach; may be shared."""
     index_seconds: float = 1.0
     """Time for which the first message waits for the code index; 0 leaves it out."""
+    baseline_seconds: float = 5.0
+    """Time for which the first message waits for the nearest tests, run once on a copy of `work_dir`; their
+    failures do not count against the agent. 0 leaves them out."""
     embeddings: EmbeddingService | None = None
     """Service that receives definitions and returns vectors; None for search by words only."""
     delegation: Delegation | None = None

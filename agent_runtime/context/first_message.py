@@ -25,6 +25,7 @@ from agent_runtime.context.relevant_code import (
     render_excerpts,
 )
 from agent_runtime.core.errors import ToolError
+from agent_runtime.core.events import BaselineTaken
 from agent_runtime.core.values import MAX_SKILLS, Skill, Task
 from agent_runtime.index.index import CodeIndex
 from agent_runtime.processes.spawn import end, start_program
@@ -55,6 +56,7 @@ class Orientation:
     excerpts: tuple[Excerpt, ...] = ()
     indexed: bool = False
     python_path: str = ""
+    baseline: BaselineTaken | None = None
 
 
 def render_opening(
@@ -92,6 +94,9 @@ def render_opening(
         parts.append("\n".join([notes.SKILLS, *listed]))
     if orientation.facts:
         parts.append("\n".join([WORKSPACE, *orientation.facts]))
+    if orientation.baseline is not None:
+        failures = f"Fail already before any change: {notes.list_tests([*orientation.baseline.failures])}"
+        parts.append(_frame_quote(nonce, "the workspace: its tests", failures))
     if orientation.tree:
         parts.append(_frame_quote(nonce, "the workspace: its files", orientation.tree))
     if orientation.excerpts:

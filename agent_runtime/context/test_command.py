@@ -48,10 +48,11 @@ _SUGGESTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A trial script for bash, and the likely test command."""
+    """A trial script for bash, the likely test command, and files with tests of Python."""
 
     script: str
     command: str
+    files: tuple[str, ...] = ()
 
 
 def make_trial(workspace: Workspace, start_in: str, permitted: Callable[[str], bool]) -> Trial | None:
@@ -59,6 +60,7 @@ def make_trial(workspace: Workspace, start_in: str, permitted: Callable[[str], b
     base = f"{start_in}/" if start_in else ""
     settings: list[str] = []
     kinds: dict[str, str] = {}
+    files: tuple[str, ...] = ()
     for kind, name, needle, command in _SUGGESTED:
         text = workspace.read_or_empty(base + name, _READ_BYTES).decode(errors="replace") if name else ""
         if kind == "python":
@@ -80,6 +82,7 @@ def make_trial(workspace: Workspace, start_in: str, permitted: Callable[[str], b
     return Trial(
         script="\n".join([*settings, _SCRIPT, " || ".join(f"try_{kind}" for kind in kinds)]),
         command=next(iter(kinds.values())),
+        files=files,
     )
 
 
@@ -163,10 +166,12 @@ _WITH_PATH = "Test command: {command} (tried: it finds the tests with PYTHONPATH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """A line for the first message, and the directory for `PYTHONPATH`."""
+    """A line for the first message, the directory for `PYTHONPATH`, and the command of pytest that finds the files."""
 
     fact: str
     python_path: str = ""
+    command: str = ""
+    files: tuple[str, ...] = ()
 
 
 def read_trial(trial: Trial, output: str | None) -> TrialResult:
@@ -185,9 +190,12 @@ def read_trial(trial: Trial, output: str | None) -> TrialResult:
             return TrialResult(fact=f"Test command: {command} ({reason})")
         elif _COMMAND.fullmatch(text):
             if status != "with":
+                runs = status not in {"there", "unmade"} and text.endswith("pytest -q")
                 return TrialResult(
                     fact=_FACTS.get(status, _WITH_PATH).format(command=text, path=status),
                     python_path="" if status in _FACTS else status,
+                    command=text if runs else "",
+                    files=trial.files if runs else (),
                 )
             command = text  # with which what is told next was tried
     return TrialResult(fact=f"The tests cannot be run here: {'; '.join(failed) or 'what was tried gave no answer'}")

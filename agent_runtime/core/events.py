@@ -120,6 +120,13 @@ class Started(Announced):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineTaken:
+    """Tests that failed before the agent began, with digests of their files; none of those that the task is about."""
+
+    failures: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServedTool:
     """A tool of an MCP server, named `served_as` there; texts are cleaned and cut."""
 
@@ -499,6 +506,7 @@ class Ended(Announced):
 
 Recorded = (
     Started
+    | BaselineTaken
     | ToolsListed
     | Replied
     | ReplyBroken

@@ -484,6 +484,7 @@ def derive_agent(
         tools=tuple(tool_names),
         chat=False,
         logs=None,
+        baseline_seconds=0,  # the parent may have changed the files
         delegation=delegation,
         mcp=(),
     )

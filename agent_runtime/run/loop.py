@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -21,6 +21,7 @@ from agent_runtime.core.errors import (
     ToolError,
 )
 from agent_runtime.core.events import (
+    BaselineTaken,
     CompletionWithdrawn,
     Faulted,
     Observed,
@@ -38,6 +39,7 @@ from agent_runtime.core.values import Image, ListedLines, Outcome, Plain, Status
 from agent_runtime.interpreter.source import to_plain
 from agent_runtime.policy.policy import TOKENS_PER_USD, CallFacts, Denied, NeedsApproval, Permitted, Policy, RunLimits
 from agent_runtime.processes.spawn import run_in_thread, traced
+from agent_runtime.prompts import notes
 from agent_runtime.providers.protocol import CallChunk, ReplyEnd, ReplyFault, ReplyStart, TextChunk
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.checkpoint import SavedStep
@@ -77,6 +79,8 @@ class Loop:
     network_lost: Callable[[], str]
     """Returns why the network was lost, or an empty text."""
     limits: RunLimits
+    end_baseline: Callable[[], Awaitable[BaselineTaken | None]]
+    """Ends the tests that run beside the first request, before anything acts; see `Toolbox.end_baseline`."""
     chat: bool
     """Whether a reply that neither acts nor finishes is an answer."""
     format_errors: int = field(default=0, init=False)
@@ -171,6 +175,8 @@ class Loop:
             if not await self.conversation.shorten():
                 raise
             reply, end = await self._request_reply(step)
+        if (baseline := await self.end_baseline()) is not None:
+            self.state.record(baseline)
         try:
             self.transport.parse_reply(reply, end.stop)
             outcome = await self._act(step, reply)
@@ -358,6 +364,7 @@ class Loop:
 
     def _finish_run(self, completion: str, validation: Validation, *, streamed: bool) -> Outcome | None:
         if not validation.problems:
+            completion = self._add_old_failures(completion)
             if completion and not streamed:
                 self.state.emit(Streamed(text=f"{completion}\n", completion=True))
             return self.state.outcome(Status.FINISHED, summary=completion.strip(), output_json=validation.output_json)
@@ -365,6 +372,14 @@ class Loop:
             return None
         reason = f"{count} completions did not fit the output schema. The last one:\n{validation.problems}"
         return self.state.outcome(Status.INVALID_OUTPUT, reason=reason)
+
+    def _add_old_failures(self, completion: str) -> str:
+        """Name the failures of the last commands that do not count, unless the completion is for a program."""
+        progress = self.state.progress
+        tests = [test for result in progress.command_results() for test in result.failed_before]
+        if not tests or progress.output_schema is not None:
+            return completion
+        return f"{completion.rstrip()}\n\nFailed before too: {notes.list_tests([*dict.fromkeys(tests)])}."
 
 
 class Calls:

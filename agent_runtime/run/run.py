@@ -186,6 +186,7 @@ class Run:
             return self.end_early(Status.SANDBOX_FAILED, str(error))
         finally:
             self.gate.discard_answer()
+            await self.toolbox.end_baseline()
             await transport.close()
 
     def _record_crash(self) -> None:
@@ -199,9 +200,11 @@ class Run:
         number, sources = self.state.progress.tasks + 1, self.agent.clock_and_random
         nonce, run_id = sources.token(6), sources.token(8)
         if (started := sources.recorded_start(task)) is not None:
+            baseline = sources.recorded_baseline(started)
             self.toolbox.shell.set_python_path(started.python_path)
         else:
             orientation = await self.toolbox.describe_environment(task, [*facts, *renewed])
+            baseline = orientation.baseline
             first = render_opening(
                 task,
                 orientation,
@@ -221,6 +224,8 @@ class Run:
                 python_path=orientation.python_path,
             )
         self.state.record(replace(started, run_id=run_id))
+        if baseline is not None:
+            self.state.record(baseline)
         self._has_started = True
         return await loop.run()
 
@@ -286,6 +291,7 @@ class Run:
             status=self._status,
             network_lost=lambda: self.toolbox.network_lost,
             limits=agent.policy.limits,
+            end_baseline=self.toolbox.end_baseline,
             chat=agent.chat,
         )
 

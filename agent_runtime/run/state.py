@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from agent_runtime.core.events import (
+    BaselineTaken,
     ChildRecorded,
     ChildResult,
     Ended,
@@ -141,6 +142,7 @@ class RunProgress:
         waiting: the unanswered pause, and its position in the log.
         unfit: completions that did not match the schema.
         delegations: tasks delegated in the session.
+        failures: tests that failed before the run; see `BaselineTaken`.
         is_open: whether it neither ended nor waits for a person; its process may have died.
     """
 
@@ -186,6 +188,7 @@ class RunProgress:
                     # The input may have interrupted it.
                     exit_code=code if isinstance(code, int) and call.tool != "send_input" else 0,
                     call=call.number,
+                    failed_before=tuple(map(str, value.get("failed_before") or ())),  # type: ignore[arg-type] # a list
                 )
         last = next((record.calls for record in reversed(self.steps) if record.calls), [])
         return [result for result in results.values() if result.call >= last[0].number]
@@ -217,6 +220,7 @@ class RunProgress:
         self.step = self.calls = self.unfit = 0
         self.output_schema: dict[str, Plain] | None = None
         self.python_path = ""
+        self.failures: dict[str, str] = {}
         self.usage = Usage()
         self.last_calls: list[ToolReturned] = []
         self.step_done = False
@@ -234,6 +238,8 @@ class RunProgress:
                 self.tasks += 1
                 self._begin_run(run_id)
                 self.output_schema, self.python_path = task.output_schema, python_path
+            case BaselineTaken(failures=failures):
+                self.failures = failures
             case Replied():
                 self.step, self.usage = event.step, self.usage + event.usage
                 self.last_calls, self.step_done, self.parked = [], False, None
@@ -304,6 +310,7 @@ class CommandResult:
     status: str
     exit_code: int
     call: int
+    failed_before: tuple[str, ...] = ()
 
     @property
     def is_running(self) -> bool:
@@ -312,7 +319,9 @@ class CommandResult:
     @property
     def problem(self) -> str:
         """Description for the model of an end that keeps a completion from counting; empty for another end."""
-        end = _ENDS.get(self.status) or (f"ended with exit code {self.exit_code}" if self.exit_code else "")
+        end = _ENDS.get(self.status) or (
+            f"ended with exit code {self.exit_code}" if self.exit_code and not self.failed_before else ""
+        )
         return f"`{' '.join(self.command.split())[:_COMMAND_CHARS]}` in {self.terminal} {end}" if end else ""
 
 

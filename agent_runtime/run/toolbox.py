@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, get_args
@@ -17,10 +18,11 @@ from agent_runtime import prompts
 from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.delegation import Delegation
 from agent_runtime.context.first_message import Orientation, describe_toolchain, orient
-from agent_runtime.context.test_command import TRIAL_SECONDS, make_trial, read_trial
+from agent_runtime.context.test_command import TRIAL_SECONDS, TrialResult, make_trial, read_trial
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import (
     TICK_SECONDS,
+    BaselineTaken,
     ChildRecorded,
     ChildResult,
     ChildWatched,
@@ -45,6 +47,7 @@ from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.index.store import has_sources
 from agent_runtime.policy.policy import CallFacts, Permitted
 from agent_runtime.providers.protocol import Provider, ToolSchema, tool_calling
+from agent_runtime.run.baseline import choose_tests, digest_file, excuse_failures, take_baseline
 from agent_runtime.run.checkpoint import read_transport
 from agent_runtime.run.mcp import Servers
 from agent_runtime.run.state import RunState
@@ -87,8 +90,7 @@ class Toolbox:
         self._agent = agent
         self._start_child = start_child
         self._state = state
-        self._oriented = False
-        self.network_lost = ""
+        self._oriented, self.network_lost = False, ""
         self._logs = OutputLogs(agent.logs)
         sandbox, place = agent.sandbox, agent.work_dir
         # In unsafe mode a path outside the workspace means the machine's own file.
@@ -118,7 +120,9 @@ class Toolbox:
             guard=self._guard,
             start_in=agent.start_in,
             gap=TICK_SECONDS if agent.separates_commands else 0.0,
+            excuse=self._excuse_failures,
         )
+        self._baseline: asyncio.Task[BaselineTaken] | None = None
         self._python_path = state.progress.python_path
         self.shell.set_python_path(self._python_path)
         self.transport = _select_transport(agent, state)
@@ -187,7 +191,7 @@ class Toolbox:
         """Return facts about the environment for the first message; constant ones only once."""
         if self._oriented:
             return replace(await self._orient(task, facts), tree="", python_path=self._python_path)
-        agent = self._agent
+        agent, deadline = self._agent, time.monotonic() + self._agent.baseline_seconds
         directory = f"Working directory: {agent.sandbox.inner_path(agent.work_dir)} (sandbox: {agent.sandbox.level})"
         if agent.start_in:
             start = f"{agent.sandbox.inner_path(agent.work_dir)}/{agent.start_in}"
@@ -201,21 +205,49 @@ class Toolbox:
             self._find_tests(),
         )
         self._oriented = True  # only now: a stopped run has sent nothing
-        lines = (*result.facts, *filter(None, (programs, tests)))
-        return replace(result, facts=lines, python_path=self._python_path)
+        lines = (*result.facts, *filter(None, (programs, tests.fact)))
+        result = replace(result, facts=lines, python_path=self._python_path)
+        ranked = [excerpt.path for excerpt in result.excerpts]
+        return replace(result, baseline=await self._begin_baseline(task, tests, ranked, deadline))
 
-    async def _find_tests(self) -> str:
+    async def _find_tests(self) -> TrialResult:
         """Return how to run the project's tests, found by trial; empty if commands need approval."""
         agent = self._agent
         if not agent.sandbox.is_isolated or "execute" not in self.registry.names:
-            return ""
+            return TrialResult(fact="")
         tried = await asyncio.to_thread(make_trial, self.workspace, agent.start_in, self._is_permitted)
         if tried is None:
-            return ""
+            return TrialResult(fact="")
         trial_result = read_trial(tried, await self.shell.run_trial(tried.script, TRIAL_SECONDS))
         self._python_path = trial_result.python_path
         self.shell.set_python_path(trial_result.python_path)
-        return trial_result.fact
+        return trial_result
+
+    async def _begin_baseline(
+        self, task: Task, tests: TrialResult, ranked: Sequence[str], deadline: float
+    ) -> BaselineTaken | None:
+        """Run the nearest tests; return their failures if they end before the deadline."""
+        if not tests.command or not self._agent.baseline_seconds:
+            return None
+        files = await asyncio.to_thread(choose_tests, self.workspace, self._agent.start_in, task, ranked, tests.files)
+        if not self._is_permitted(f"{tests.command} {shlex.join(files)}"):
+            return None
+        self._baseline = asyncio.create_task(take_baseline(self._agent, self.workspace, task, tests, files=files))
+        ended, _ = await asyncio.wait([self._baseline], timeout=max(0.0, deadline - time.monotonic()))
+        return await self.end_baseline() if ended else None
+
+    async def end_baseline(self) -> BaselineTaken | None:
+        """End the tests that run beside the first request; return their failures if they ended by themselves."""
+        task, self._baseline = self._baseline, None
+        if task is None:
+            return None
+        task.cancel()
+        await asyncio.wait([task])
+        return None if task.cancelled() or not task.result().failures else task.result()
+
+    def _excuse_failures(self, command: str, output: str) -> tuple[str, ...]:
+        digest = partial(digest_file, self.workspace, self._agent.start_in)
+        return excuse_failures(self._state.progress.failures, command, output, digest)
 
     def _is_permitted(self, command: str) -> bool:
         arguments: dict[str, Plain] = {"session_id": "main", "command": command}

@@ -15,6 +15,8 @@ from typing_extensions import override
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.policy.policy import CallFacts
+from agent_runtime.processes.spawn import run_in_thread
+from agent_runtime.prompts.notes import list_tests
 from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.sandbox.repositories import RepositoryGuard
 from agent_runtime.terminals.command import CommandReport, ShellStart
@@ -81,6 +83,7 @@ class ShellTools(ToolFamily):
         guard: RepositoryGuard | None = None,
         start_in: str = "",
         gap: float = 0.0,
+        excuse: Callable[[str, str], tuple[str, ...]] = lambda _command, _output: (),
     ) -> None:
         """Prepare terminals in one shared sandbox.
 
@@ -90,6 +93,7 @@ class ShellTools(ToolFamily):
             guard: protects the workspace's repositories; None where programs may change them.
             start_in: initial directory below `workspace`.
             gap: seconds before each command; see `Agent.separates_commands`.
+            excuse: returns the failed tests in a command's output if all failed before the run.
         """
         self._logs = logs  # keeps its temporary directory alive
         readable = logs.agent_paths(sandbox) if logs is not None else {}
@@ -99,7 +103,7 @@ class ShellTools(ToolFamily):
         self._place = create_terminals(
             sandbox, workspace, readable, self._spool, egress, scratch=scratch, guard=guard, start=self._start
         )
-        self._gap = gap
+        self._gap, self._excuse = gap, excuse
         self._shells: dict[str, str] = {}
         self._terminals: dict[str, LiveTerminal] = {MAIN: self._new_terminal(MAIN)}
 
@@ -128,7 +132,7 @@ class ShellTools(ToolFamily):
         if self._gap:
             await asyncio.sleep(self._gap)
         report = await terminal.run(command, timeout=timeout)
-        return _result(session_id, report, check=check)
+        return await self._result(session_id, report, check=check)
 
     async def read_output(
         self,
@@ -141,7 +145,7 @@ class ShellTools(ToolFamily):
         report = await self._find(session_id).read(timeout=timeout)
         if report is None:
             raise ToolError(f"read_output: no command was run in {session_id!r} yet; use execute")
-        return _result(session_id, report, check=check)
+        return await self._result(session_id, report, check=check)
 
     async def send_input(self, session_id: str, text: str, timeout: float = 5) -> ToolResult:  # noqa: ASYNC109 - as above
         r"""Type text to the running command ("yes\n", "\x03" Ctrl+C, "\x04" Ctrl+D); gives the output that follows."""
@@ -245,6 +249,12 @@ class ShellTools(ToolFamily):
     def live_names(self) -> list[str]:
         return [name for name, terminal in self._terminals.items() if terminal.pid is not None]
 
+    async def _result(self, session_id: str, report: CommandReport, *, check: bool) -> ToolResult:
+        excused: tuple[str, ...] = ()
+        if report.status == "completed" and {report.exit_code, *report.pipe} - {0} == {1} and report.cwd == self._home:
+            excused = await run_in_thread(partial(self._excuse, report.command, report.output))
+        return _result(session_id, report, check=check, excused=excused)
+
     def _new_terminal(self, name: str, shell: str | None = None) -> LiveTerminal:
         self._shells[name] = shell or self._place.shells[0]
         return self._place.terminal(name, self._shells[name])
@@ -307,7 +317,7 @@ def _check_seconds(timeout: float) -> None:
         raise ToolError(f"timeout {timeout}: use 0 to {MAX_SECONDS:.0f} seconds", kind="ValueError")
 
 
-def _result(session_id: str, report: CommandReport, *, check: bool) -> ToolResult:
+def _result(session_id: str, report: CommandReport, *, check: bool, excused: tuple[str, ...] = ()) -> ToolResult:
     value: dict[str, Plain] = {
         "status": report.status,
         "exit_code": report.exit_code,
@@ -315,7 +325,10 @@ def _result(session_id: str, report: CommandReport, *, check: bool) -> ToolResul
         "cwd": report.cwd,
     }
     text = _format_report(session_id, report)
-    if not check or report.ok:
+    if excused:
+        value["failed_before"] = list(excused)
+        text += f"\n[failed before any change, too, and nothing else fails: {list_tests(excused)}]"
+    if not check or report.ok or excused:
         return ToolResult(value=value, text=text)
     if report.status in _CONTINUE_HINTS:
         hint = _CONTINUE_HINTS[report.status].format(session_id=session_id)

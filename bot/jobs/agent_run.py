@@ -272,6 +272,9 @@ async def _run(context: JobContext, assignment: Assignment, tree: Tree, segment:
     config = assignment.settings.config
     instructions = {config.path: config.instructions, **assignment.settings.instructions}
     session = context.services.sessions.get(context.job.id) if context.services.sessions is not None else None
+    # Elsewhere the failures are the task, or the pull request's own.
+    is_on_base = context.job.thread.kind != "pull" and not assignment.snapshot.thread.continues
+    is_plain_edit = isinstance(assignment.command, Edit) and context.job.origin.kind != "ci"
     spec = AgentSpec(
         work_dir=tree.path,
         policy=await effective_policy(context, assignment.grant.policy),
@@ -286,6 +289,7 @@ async def _run(context: JobContext, assignment: Assignment, tree: Tree, segment:
         attended=can_ask(context, assignment),
         servers=assignment.grant.servers,
         readable=tree.readable,
+        excuses_failures=is_plain_edit and is_on_base,
     )
     state.phases.begin("run")
 
@@ -647,7 +651,7 @@ async def _rerun_checks(
             report(replace(activity, state="done" if end.ok else "failed"))
             log.info("proof: exit code %s after %.1f s; it wrote:\n%s", end.exit_code, end.seconds, end.output)
             facts: dict[str, Any] = {"exit_code": end.exit_code, "seconds": end.seconds, "ended": time.time()}
-            runs.append(replace(check, declared=True, by_host=True, **facts))
+            runs.append(replace(check, declared=True, by_host=True, failed_before=(), **facts))
     return runs
 
 

@@ -59,6 +59,7 @@ class AgentSpec:
         start_in: working directory of commands, relative to `work_dir`.
         attended: whether a user can answer the run.
         readable: host directories that the sandbox shows, by their paths there.
+        excuses_failures: whether tests that fail before the agent begins do not count against it.
     """
 
     work_dir: Path
@@ -74,6 +75,7 @@ class AgentSpec:
     attended: bool = True
     servers: tuple[str, ...] = ()
     readable: Mapping[str, Path] = field(default_factory=dict)
+    excuses_failures: bool = False
 
 
 AgentFactory = Callable[[AgentSpec, Sequence[Listener]], AsyncRuntime]

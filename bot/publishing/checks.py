@@ -39,6 +39,7 @@ class Check:
     Attributes:
         declared: whether the agent passed `check=True`.
         by_host: whether the bot reran it after the agent ended.
+        failed_before: its failed tests, if all of them failed before the agent began, too, and others passed.
         standing: `outdated` by later edits, `superseded` by a later run, or `before` the first edit.
     """
 
@@ -49,15 +50,17 @@ class Check:
     declared: bool = True
     directory: str = ""
     by_host: bool = False
+    failed_before: tuple[str, ...] = ()
     standing: Standing = "counts"
 
     @property
     def passed(self) -> bool:
-        return self.exit_code == 0
+        """Whether it succeeded, or nothing failed that did not fail before."""
+        return self.exit_code == 0 or bool(self.failed_before)
 
     @property
     def failed(self) -> bool:
-        return self.exit_code not in {None, 0}
+        return self.exit_code is not None and not self.passed
 
     @property
     def is_ad_hoc(self) -> bool:

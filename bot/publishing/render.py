@@ -74,6 +74,7 @@ _MAX_OPEN_FILES = 12
 _MAX_FILES = 200
 _NAME_LIMIT = 80
 _MAX_DENIED_CALLS = 10
+_MAX_TESTS = 5
 _TRUNCATED = "_Truncated: see the run's log for the full text._"
 
 _TEMPLATES = jinja2.Environment(
@@ -270,6 +271,8 @@ def explain_result(view: StatusView) -> str:
 
 def headline(verdict: Verdict, checks: Sequence[Check]) -> tuple[str, str]:
     sign, words = _HEADLINES[verdict]
+    if verdict is Verdict.VERIFIED and _old_failures(checks):
+        return sign, "Done, no test fails that did not fail before"
     if verdict is not Verdict.VERIFIED or not _has_only_ad_hoc(checks):
         return sign, words
     rerun = _bot_rerun(checks)
@@ -283,7 +286,9 @@ def explain(
     match verdict:
         case Verdict.VERIFIED:
             if not _has_only_ad_hoc(checks):
-                return ""
+                failures = _old_failures(checks)
+                rest = f", … ({len(failures)} in all)" if len(failures) > _MAX_TESTS else ""
+                return f"Failed before the change, too: {', '.join(failures[:_MAX_TESTS])}{rest}." if failures else ""
             rerun = _bot_rerun(checks)
             return (
                 f"After the change, the bot ran {_command(rerun)} again and it passed. {_UNKNOWN}" if rerun else _AD_HOC
@@ -332,7 +337,9 @@ def checks_table(checks: Sequence[Check]) -> list[str]:
     rows: list[str] = []
     for check in (checks[number] for number in sorted(by_weight[:_MAX_ROWS])):
         is_unfinished = check.exit_code is None
-        exit_text = "passed" if check.passed else "did not end" if is_unfinished else f"exit code {check.exit_code}"
+        exit_text = "did not end" if is_unfinished else f"exit code {check.exit_code}"
+        if check.passed:
+            exit_text = "failed before, too" if check.failed_before else "passed"
         notes = [
             _STANDING_NOTES[check.standing],
             "run by the bot" if check.by_host else "",
@@ -356,6 +363,12 @@ def _command(check: Check) -> str:
 
 def _bot_rerun(checks: Sequence[Check]) -> Check | None:
     return next((check for check in checks if check.by_host and check.standing == "counts" and check.passed), None)
+
+
+def _old_failures(checks: Sequence[Check]) -> list[str]:
+    """Return the tests that failed before the agent began and fail in a check that counts, as code."""
+    tests = (test for check in checks if check.standing == "counts" for test in check.failed_before)
+    return [code(one_line(test, _MAX_COMMAND_CHARS)) for test in dict.fromkeys(tests)]
 
 
 def _has_only_ad_hoc(checks: Sequence[Check]) -> bool:

@@ -219,7 +219,14 @@ class Progress:
             seconds += max(0.0, at - unfinished.ended)
             # Without `check=True`, only a pipe's last stage has an exit code here.
             code = None if "|" in unfinished.command else code
-        check = replace(unfinished, exit_code=code if isinstance(code, int) else None, seconds=seconds, ended=at)
+        before = value.get("failed_before")
+        check = replace(
+            unfinished,
+            exit_code=code if isinstance(code, int) else None,
+            seconds=seconds,
+            ended=at,
+            failed_before=tuple(map(str, before)) if isinstance(before, list | tuple) else (),
+        )
         checks = [entry for entry in self.checks if entry != unfinished]
         if value["status"] == "running":
             running = (*running, (terminal, check))

@@ -242,6 +242,7 @@ def agent_factory(
             start_in=spec.start_in,
             kept_index=spec.index_file,
             separates_commands=True,
+            baseline_seconds=Agent.baseline_seconds if spec.excuses_failures else 0,
             mcp=tuple(servers[name] for name in spec.servers),
             transport=None if settings.model_transport == "auto" else settings.model_transport,
         )

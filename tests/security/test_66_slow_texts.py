@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 from mcp_types import jsonrpc_message_adapter
 
-from agent_runtime import Outcome, Policy, Rule, Status
+from agent_runtime import Outcome, Policy, Rule, Status, Task
 from agent_runtime.agent.document import read_document
 from agent_runtime.context.relevant_code import Passage, read_clues, render_excerpts
 from agent_runtime.context.test_command import read_test_paths
@@ -25,6 +25,7 @@ from agent_runtime.policy.policy import CallFacts, Denied, Permitted
 from agent_runtime.policy.shell import PathGlob, parse_commands
 from agent_runtime.providers.faults import ModelService
 from agent_runtime.providers.protocol import CallChunk
+from agent_runtime.run.baseline import excuse_failures, is_about, read_failures
 from agent_runtime.run.output_schema import schema_problem, validate_completion
 from agent_runtime.sandbox import toolchains
 from agent_runtime.terminals.output import Screen
@@ -374,6 +375,14 @@ def _(text: str) -> None:
 @_in_a_thread("words of a task", 8_000)
 def _(text: str) -> None:
     read_clues(text, [text])
+
+
+@_in_a_thread("output of tests", 8_000)
+def _(text: str) -> None:
+    for output in (text, f"FAILED a.py::{text}", f"FAILED a.py::t[{text}", f"1 failed, 1 passed{text}"):
+        read_failures(output)
+    excuse_failures({"a.py::t": "x"}, f"pytest {text}", text, lambda _path: "")
+    is_about(Task(goal=f"fix failing {text}"), "a.py::t")
 
 
 @_in_a_thread("settings of tests", 8_000)

@@ -135,6 +135,7 @@ class CodingAgent:
                 tools=(),
                 indexed=False,
                 index_seconds=0,
+                baseline_seconds=0,
                 transport="tools",
             ),
             stream=True,

@@ -281,6 +281,7 @@ class Agent:
             tools=(),
             indexed=False,
             index_seconds=0,
+            baseline_seconds=0,
             transport="tools",
         )
         self._engine, self._engine_of = AsyncRuntime(agent, self._session, listeners=[self._heard]), own

@@ -28,6 +28,7 @@ _NOT_ANNOUNCED = {
     events.Summarised,
     events.Imported,
     events.ToolsListed,
+    events.BaselineTaken,
 }
 
 

@@ -129,6 +129,7 @@ class Bench:
                 status=lambda step: f"[step {step}]",
                 network_lost=lambda: "",
                 limits=policy.limits,
+                end_baseline=_no_baseline,
                 chat=chat,
             ).run()
         finally:
@@ -139,6 +140,10 @@ class Bench:
 
     def streamed(self, *, completion: bool) -> str:
         return "".join(e.text for e in self.live if isinstance(e, Streamed) and e.completion is completion)
+
+
+async def _no_baseline() -> None:
+    """Return nothing: no test failed before."""
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from agent_runtime.core.events import (
     Archived,
+    BaselineTaken,
     ChildRecorded,
     ChildResult,
     Ended,
@@ -114,6 +115,7 @@ SAMPLES: tuple[Recorded, ...] = (
         server="docs",
         tools=(ServedTool(name="docs_find", served_as="find", description="Find.", parameters={"type": "object"}),),
     ),
+    BaselineTaken(failures={"tests/test_a.py::test_b[é]": "5ca1ab1e", "tests/test_a.py::test_c": ""}),
 )
 
 _text = st.text(st.characters(exclude_categories=()), max_size=20)
@@ -151,6 +153,7 @@ def _any(kind: type[Any]) -> st.SearchStrategy[Any]:
     return st.builds(kind, **{field.name: _BY_TYPE[str(field.type)] for field in fields(kind)})
 
 
+_BY_TYPE["dict[str, str]"] = st.dictionaries(_text, _text, max_size=2)
 _BY_TYPE["tuple[str, ...]"] = st.lists(_text, max_size=2).map(tuple)
 _BY_TYPE["tuple[Quote, ...]"] = st.lists(_any(Quote), max_size=2).map(tuple)
 _BY_TYPE["tuple[Image, ...]"] = st.lists(_any(Image), max_size=2).map(tuple)

@@ -206,6 +206,16 @@ async def test_the_configuration_gives_text_without_a_verb_another_verb_for_pull
         assert stage.file("topic", CALC) == FIXED_CALC.strip()
 
 
+async def test_failures_from_before_are_excused_only_where_the_work_starts_from_the_base_branch(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, FIX, answering(), FIX, FIX) as stage:
+        issue = stage.issue().number
+        for number, command in ((issue, "fix"), (issue, "test"), (stage.pull().number, "fix"), (issue, "fix")):
+            end = await stage.ask(number, f"/codepilot {command}")
+            assert end.state is JobState.DONE, end
+        # The last one goes on in the pull request of the first one.
+        assert [play.specs[0].excuses_failures for play in stage.providers] == [True, False, False, False]
+
+
 async def test_only_a_model_that_is_offered_works(tmp_path: Path) -> None:
     async with open_seam(tmp_path, answering(), operator={"models": ("m2",)}) as stage:
         issue = stage.issue()

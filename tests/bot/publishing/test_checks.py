@@ -21,7 +21,7 @@ from bot.publishing.checks import (
 )
 from bot.publishing.markdown import Allowlist
 from bot.publishing.plan import commit_body, pull_body
-from bot.publishing.render import checks_table, explain, render_account, render_check, render_status
+from bot.publishing.render import checks_table, explain, headline, render_account, render_check, render_status
 from bot.publishing.status_view import DeniedCall, Progress, StatusView
 from tests.builders import a_job
 from tests.changes import a_file
@@ -281,6 +281,19 @@ def test_a_check_whose_last_run_failed_is_red() -> None:
     assert verdict(ran("pytest", 1, 6), ran("pytest tests/easy.py", 0, 7)) is Verdict.RED
     assert verdict(ran("pytest", 0, 6), ran("pytest", 1, 7)) is Verdict.RED
     assert verdict(ran("mypy --strict a", 1, 6), ran("pytest", 0, 8), last=7) is Verdict.RED
+
+
+def test_failures_from_before_the_change_do_not_count_against_it_and_are_named() -> None:
+    failures = tuple(f"tests/test_a.py::test_{number}" for number in range(7))
+    [old] = checks = judge_checks([replace(ran("pytest -q", 1, 6), failed_before=failures)], Edits(first=5, last=5))
+    assert verdict(old) is Verdict.VERIFIED
+    assert verdict(old, ran("mypy", 1, 7)) is Verdict.RED
+    assert verdict(old, ran("pytest -q", 1, 7)) is Verdict.RED
+    assert headline(Verdict.VERIFIED, checks) == ("✅", "Done, no test fails that did not fail before")
+    why = explain(Verdict.VERIFIED, checks, changed=True)
+    assert why.startswith("Failed before the change, too: `tests/test_a.py::test_0`, ")
+    assert why.endswith("`tests/test_a.py::test_4`, … (7 in all).")
+    assert "| failed before, too |" in checks_table(checks)[-1]
 
 
 def test_a_failed_script_before_the_last_change_does_not_count() -> None:

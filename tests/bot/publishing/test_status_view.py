@@ -93,6 +93,15 @@ def executed(command: str, status: str, exit_code: int | None, *, check: bool = 
     return returned("execute", value, at=at, session_id="main", command=command, check=check)
 
 
+def test_failures_that_the_library_excuses_are_those_of_the_check() -> None:
+    failed = executed("pytest -q", "completed", 1)
+    excused = replace(
+        failed, value={"status": "completed", "exit_code": 1, "failed_before": ["tests/test_a.py::test_b"]}
+    )
+    assert [each.failed_before for each in Progress().apply_event(excused).checks] == [("tests/test_a.py::test_b",)]
+    assert [each.failed_before for each in Progress().apply_event(failed).checks] == [()]
+
+
 def test_a_check_is_recognized_by_its_command() -> None:
     progress = Progress()
     for command, check in (("pytest -q", False), ("ls", True), ("python -c 'x'", False), ("python -c 'y'", True)):
