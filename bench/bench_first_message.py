@@ -131,13 +131,14 @@ class _Listener(ScriptedProvider):
     def __init__(self) -> None:
         super().__init__(["```completion\nDone.\n```\n"])
         self.requested_at = 0.0
-        self.processor_times = (0.0, 0.0)
+        self.own_seconds = 0.0
+        self.worker_seconds = dict[str, float]()
         self.request = Request(system="", messages=())
 
     @override
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
         self.requested_at, self.request = time.perf_counter(), request
-        self.processor_times = _read_processor_times()
+        self.own_seconds, self.worker_seconds = time.process_time(), _read_worker_seconds()
         async with aclosing(super().reply(request)) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -150,20 +151,19 @@ async def _build_message(root: Path, text: str, index_dir: Path, *, transport: T
         provider=listener, work_dir=root, sandbox=sandbox, chat=False, kept_index=index_dir, transport=transport
     )
     async with AsyncRuntime(agent) as runtime:
-        start, (own, workers) = time.perf_counter(), _read_processor_times()
+        start, own, workers = time.perf_counter(), time.process_time(), _read_worker_seconds()
         await runtime.run(Task(goal=_GOAL, quotes=(Quote(source="issue #1", text=text.strip()),)))
-    own_end, workers_end = listener.processor_times
     return _Message(
         text=listener.request.messages[0].text,
         seconds=listener.requested_at - start,
-        own_seconds=own_end - own,
-        worker_seconds=workers_end - workers,
+        own_seconds=listener.own_seconds - own,
+        worker_seconds=sum(seconds - workers.get(pid, 0.0) for pid, seconds in listener.worker_seconds.items()),
     )
 
 
-def _read_processor_times() -> tuple[float, float]:
-    """Return the processor seconds of this process, and of its living and ended workers (not of sandboxes)."""
-    own, workers = time.process_time(), 0.0
+def _read_worker_seconds() -> dict[str, float]:
+    """Return the processor seconds of this process's living workers by process id; those of sandboxes do not count."""
+    seconds: dict[str, float] = {}
     for place in Path("/proc").glob("[0-9]*"):
         try:
             fields = (place / "stat").read_text().rpartition(")")[2].split()
@@ -171,8 +171,8 @@ def _read_processor_times() -> tuple[float, float]:
         except OSError:  # it has ended
             continue
         if int(fields[1]) == os.getpid() and b"bounded_worker" in command:
-            workers += sum(map(int, fields[11:15])) / _TICKS
-    return own, workers
+            seconds[place.name] = sum(map(int, fields[11:15])) / _TICKS
+    return seconds
 
 
 @contextmanager
