@@ -69,6 +69,8 @@ _ERROR_ADVICE = {
     ),
     "exceptions can only be called with zero or one string argument": "Exceptions take one text here.",
 }
+HELP = "help"
+"""The function of control code that returns a tool's full text."""
 _SLEEP_ADVICE = "time.sleep waits for nothing here; wait in the shell instead, e.g. execute('main', 'sleep 1')"
 
 
@@ -83,16 +85,21 @@ class Interpreter:
         limits: InterpreterLimits | None = None,
         enclose: Callable[[Path], Path] | None = None,
         missing: Mapping[str, str] | None = None,
+        describe: Callable[[str], str] | None = None,
     ) -> None:
         """Store the options; the first block starts the worker, whose program `enclose` may wrap in a sandbox.
 
-        `missing` are reasons for which a tool is not there, by its name.
+        `missing` are reasons for which a tool is not there, by its name; `describe` answers `help`.
         """
         self._tools = {name: _tool_placeholder(name) for name in tools}
         self._stubs = f"{_BUILTINS}\n{stubs}"
         self._limits = limits or InterpreterLimits()
         self._enclose = enclose
         self._missing = missing or {}
+        self._describe = describe
+        if describe is not None:
+            self._tools[HELP] = _tool_placeholder(HELP)
+            self._stubs = f"{self._stubs}\ndef {HELP}(tool: Any) -> str: ..."
         self._worker: InterpreterWorker | None = None
 
     async def run(self, source: str, *, call: CallTool, show: Callable[[str], None]) -> None:
@@ -226,9 +233,15 @@ class Interpreter:
         spans = worker.discarded.get(position.filename)
         is_statement = spans is None or (position.start, position.end) in spans
         try:
-            args = tuple(to_plain(value, f"{name}: argument {i}") for i, value in enumerate(snapshot.args, 1))
-            kwargs = {key: to_plain(value, f"{name}: {key}") for key, value in snapshot.kwargs.items()}
-            value: Any = await call(name, args, kwargs, show=is_statement)
+            value: Any
+            if name == HELP and self._describe is not None:
+                topic: Any = next(iter((*snapshot.args, *snapshot.kwargs.values())), "")
+                value = self._describe(getattr(topic, "__name__", str(topic)))
+                block.emit(f"{value}\n" if is_statement else "")
+            else:
+                args = tuple(to_plain(value, f"{name}: argument {i}") for i, value in enumerate(snapshot.args, 1))
+                kwargs = {key: to_plain(value, f"{name}: {key}") for key, value in snapshot.kwargs.items()}
+                value = await call(name, args, kwargs, show=is_statement)
         except NotPlainError as error:
             return await snapshot.resume({"exc_type": "TypeError", "message": str(error)})
         except ToolError as error:
@@ -359,7 +372,7 @@ async def start_block(
         failures = [finding for finding in findings if finding.must_fail(tools=tools, bound=worker.bound)]
         if names := find_missing_tools(failures, source):
             named = ", ".join(f"{name} ({missing[name]})" if name in missing else name for name in names)
-            text = f"{named}, which this task does not have; its tools are: {', '.join(sorted(tools))}."
+            text = f"{named}, which this task does not have; its tools are: {', '.join(sorted(tools - {HELP}))}."
             raise FormatError(
                 "missing_tool",
                 f"The control block was not run: it calls {text}\n{render_findings(failures, source)}",

@@ -140,7 +140,10 @@ class Toolbox:
     def _register_tools(self, families: list[ToolFamily]) -> None:
         agent = self._agent
         names = [*(name for family in families for name in family.value_types), *IndexTools.value_types]
+        left_out = "the settings of this agent leave it out"
+        missing_index = "there is no code index here; use find"
         if agent.indexed or (agent.indexed is None and has_sources(self.workspace)):
+            missing_index = left_out
             families.insert(2, IndexTools(self.index))
         for name in agent.tools or ():
             if name not in names:
@@ -151,8 +154,8 @@ class Toolbox:
             chosen = [name for name in family.value_types if agent.tools is None or name in agent.tools]
             self.registry.add_family(family, only=chosen)
         self.registry.missing = {
-            **dict.fromkeys(names, "the settings of this agent leave it out"),
-            **dict.fromkeys(IndexTools.value_types, "there is no code index here; use find"),
+            **dict.fromkeys(names, left_out),
+            **dict.fromkeys(IndexTools.value_types, missing_index),
             **dict.fromkeys(QuestionTools.value_types, NOBODY_ANSWERS),
         }
         if self.skills:

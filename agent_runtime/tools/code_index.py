@@ -38,6 +38,12 @@ class IndexTools(ToolFamily):
         "trace_graph": "Looking for what depends on {symbol}",
     }
 
+    minor_parameters: ClassVar[dict[str, tuple[str, ...]]] = {
+        "semantic_search": ("mode", "depth", "top_k"),
+        "trace_graph": ("depth",),
+    }
+    briefs: ClassVar[dict[str, str]] = dict.fromkeys(_MODES[1:], "Trace calls of 'Class.f'.")
+
     def __init__(self, index: WorkspaceIndex) -> None:
         self._index = index
 
@@ -55,7 +61,10 @@ class IndexTools(ToolFamily):
         return CallPlan(facts=CallFacts(tool=tool, args=args), preview=partial(preview_call, tool, args), apply=call)
 
     async def semantic_search(self, query: str, mode: str = "search", depth: int = 2, top_k: int = 5) -> ToolResult:
-        """Definitions by what they do."""
+        """Definitions by what they do.
+
+        top_k: at most so many. mode: "trace_callers", "trace_callees" or "trace_graph" is the tool of that name.
+        """
         if mode != "search":
             return await (self.trace_graph(query, depth) if mode == "trace_graph" else getattr(self, mode)(query))
         hits = await self._query(partial(self._index.search, query, top_k))
@@ -68,20 +77,20 @@ class IndexTools(ToolFamily):
         return self._result([head, *lines], plain)
 
     async def trace_callers(self, symbol: str) -> ToolResult:
-        """Calls of 'Class.f' or 'path::Class.f'."""
+        """Trace the calls of 'Class.f' or 'path::Class.f'."""
         calls = await self._calls(symbol, self._index.callers)
         sure = sum(call.sure for call in calls)
         lines = [f"[trace_callers] {symbol}: {_format_count(calls)} call(s), {sure} of them sure:"]
         return self._result([*lines, *_by_file(calls, _caller_label)], [_to_plain(call) for call in calls])
 
     async def trace_callees(self, symbol: str) -> ToolResult:
-        """Its calls."""
+        """Trace the calls that a definition makes."""
         calls = await self._calls(symbol, self._index.callees)
         lines = [f"[trace_callees] {symbol}: {_format_count(calls)} call(s):"]
         return self._result([*lines, *_by_file(calls, lambda call: call.callee)], [_to_plain(call) for call in calls])
 
     async def trace_graph(self, symbol: str, depth: int = 2) -> ToolResult:
-        """Both."""
+        """Trace callers and callees, and theirs, to a depth of 1 to 4."""
         edges = await self._query(partial(self._index.graph, symbol, depth))
         if not edges:
             await self._require_symbol(symbol)

@@ -169,7 +169,7 @@ class QuestionTools(ToolFamily):
         self._ask, self.is_listed = ask, is_listed
 
     async def ask_user(self, question: str) -> ToolResult:
-        """Ask the user what only they can decide, and wait for the answer."""
+        """Ask what only the user can decide."""
         text = question.strip()
         if not text:
             raise ToolError("ask_user: question is empty; say what the user should decide", kind="ValueError")

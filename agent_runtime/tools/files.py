@@ -134,9 +134,10 @@ class FileTools(ToolFamily):
         self._writer.resume(state)
 
     def read_file(self, path: str, start_line: int = 1, end_line: int | None = None) -> ToolResult:
-        """Show numbered lines; without end_line 200 and an outline of the rest; or path 'a.py::Class.f'.
-        Returns the text, unnumbered.
-        """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
+        """Show numbered lines, by default about 200 and an outline; or path 'a.py::Class.f'.
+
+        Returns the text without numbers; without end_line all of the file.
+        """
         path, symbol = self._split_symbol(path)
         if symbol:
             source = Overlay(self._workspace).read_text(path).text.raw
@@ -176,12 +177,7 @@ class FileTools(ToolFamily):
         *,
         contents: Sequence[str] = (),
     ) -> ToolResult:
-        """Write contents, as many as the mode takes: 'w' the whole file, 'a' append, 'edit' in place of
-        start_line..end_line, 'insert' below after_line (0: top), 'multi_edit' one per (start, end) of edits, numbers as
-        read; 'replace' two: old lines (unique in the file), new lines; 'patch' one, no path: '*** Begin Patch' with
-        Add/Update/Delete File sections, all or nothing. Per step one edit/insert/multi_edit per file. force=True
-        writes what was refused. Returns the new version.
-        """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
+        """Write contents, as many as the mode takes; the transports declare it for the model."""
         args: dict[str, Any] = {
             "path": path,
             "start_line": start_line,
@@ -197,7 +193,7 @@ class FileTools(ToolFamily):
         return result
 
     async def list_files(self, pattern: str = "**/*", path: str = ".") -> ToolResult:
-        """List files beneath path, newest first."""
+        """List files, newest first."""
         if self._workspace.is_temporary(path):
             raise ToolError(f"path={path!r}: list_files looks only into the workspace; use ls", kind="ValueError")
         listed = await listing.list_bounded(self._workspace, pattern, path)

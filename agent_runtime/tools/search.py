@@ -55,6 +55,7 @@ class SearchTools(ToolFamily):
     labels: ClassVar[dict[str, str]] = {"find": "Searching for `{pattern}`"}
     stub_types: ClassVar[str] = "class Match(TypedDict): file: str; line: int; text: str\n"
     policy_parameters: ClassVar[dict[str, str]] = {"find": "target"}
+    minor_parameters: ClassVar[dict[str, tuple[str, ...]]] = {"find": ("scope", "max_results")}
 
     def __init__(
         self,
@@ -91,7 +92,8 @@ class SearchTools(ToolFamily):
         """Plan a call; see `Tool.plan`."""
         _check_arguments(args["pattern"], args.get("max_results", _DEFAULT_RESULTS), args.get("context", 0))
         _parse_include(args.get("include"), args.get("scope", "codebase"))
-        paths = tuple(self._resolve_targets(args.get("scope", "codebase"), args.get("target"), None))
+        scope = self._infer_scope(args.get("scope", "codebase"), args.get("target"))
+        paths = tuple(self._resolve_targets(scope, args.get("target"), None))
         facts = CallFacts(tool=tool, args=args, paths=paths)
         return CallPlan(facts=facts, preview=partial(preview_call, tool, args), apply=call)
 
@@ -113,16 +115,19 @@ class SearchTools(ToolFamily):
         context: int = 0,
         symbol: bool = False,  # noqa: FBT001, FBT002 - control code passes it by name
     ) -> ToolResult:
-        """Search lines by regular expression (ripgrep; ignored files left out). target: the file or files of
-        scope 'file'/'files', or a directory; include: a glob such as '*.py' or 'tests/**'. symbol=True:
-        where a name is defined.
+        """Search lines with ripgrep. target: directory or file; include: glob; symbol=True: definitions of a name.
+        Returns [{file, line, text}].
+
+        Ignored files are left out, unless target names them. scope='files' takes a list of files as target. At most
+        max_results matches are shown.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
         _check_arguments(pattern, max_results, context)
         glob = _parse_include(include, scope)
+        inferred = self._infer_scope(scope, target)
+        targets = self._resolve_targets(inferred, target, glob)
         if symbol:
-            return await self._find_definitions(pattern, self._resolve_targets(scope, target, glob), glob, max_results)
-        targets = self._resolve_targets(scope, target, glob)
-        program, is_explicit = find_ripgrep(), scope != "codebase"
+            return await self._find_definitions(pattern, targets, glob, max_results)
+        program, is_explicit = find_ripgrep(), inferred != "codebase"
         # The policy has decided on explicit targets.
         withholds = None if is_explicit else partial(self._withholds, self._workspace.resolve(str(target or ".")))
         hits = Hits(limit=max_results, include=glob, context=context, is_hidden=withholds, columns=program is None)
@@ -183,6 +188,11 @@ class SearchTools(ToolFamily):
             return []
         return [(match["file"], match["line"]) for match in cast("list[dict[str, Any]]", result.value)]
 
+    def _infer_scope(self, scope: str, target: object) -> str:
+        """Return the scope of a search, `file` if the target is a file."""
+        is_file = scope == "codebase" and isinstance(target, str) and self._workspace.is_file(target)
+        return "file" if is_file else scope
+
     def _resolve_targets(self, scope: str, target: object, glob: Include | None) -> list[str]:
         if scope not in {"codebase", "file", "files"}:
             raise ToolError(f"scope={scope!r}: must be 'codebase', 'file' or 'files'", kind="ValueError")
@@ -192,7 +202,7 @@ class SearchTools(ToolFamily):
             self._require_reachable(target)
             start = "." if target is None else self._workspace.resolve(target)
             if not self._workspace.is_directory(start):
-                raise ToolError(f"target {target!r} is not a directory; use scope='file'", kind="NotADirectoryError")
+                raise ToolError(f"target {target!r} is neither a directory nor a file", kind="NotADirectoryError")
             if start == "." and glob and glob.directory:
                 start = self._workspace.resolve(glob.directory)
                 return [start] if self._workspace.is_directory(start) else []

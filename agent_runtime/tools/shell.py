@@ -71,6 +71,14 @@ class ShellTools(ToolFamily):
         "class CommandResult(TypedDict): status: str; exit_code: int | None; output: str; cwd: str\n"
     )
     policy_parameters: ClassVar[dict[str, str]] = {"execute": "command", "send_input": "text"}
+    minor_parameters: ClassVar[dict[str, tuple[str, ...]]] = {
+        "execute": ("shell",),
+        "read_output": ("timeout", "check"),
+        "send_input": ("timeout",),
+    }
+    briefs: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("read_output", "send_input", "terminate_terminal"), "Wait for, type into or kill what runs on."
+    )
 
     def __init__(
         self,
@@ -116,9 +124,11 @@ class ShellTools(ToolFamily):
         check: bool = False,  # noqa: FBT001, FBT002 - the same
         shell: str | None = None,
     ) -> ToolResult:
-        """Run a bash command in a terminal that lives on ("main" is always there; new_terminal=True makes one).
-        After timeout seconds it goes on as "running", or at once as "waiting for input". check=True raises unless every
-        pipe stage succeeds.
+        """Run bash in a terminal that lives on: "main", or a new one. After timeout seconds it runs on. check=True
+        raises unless all of a pipe succeeds. Returns {status, exit_code, output, cwd}.
+
+        A command that runs on has the status "running", and one that reads from the terminal, at once, "waiting for
+        input". shell: another one than bash, where the terminals have it.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
         _check_command(command, timeout, shell, self._place.shells)
         terminal = await self._open_terminal(session_id, shell) if new_terminal else self._find(session_id)

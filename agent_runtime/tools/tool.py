@@ -143,6 +143,10 @@ class Tool:
     """JSON schema of the arguments in place of the signature's."""
     is_listed: bool = True
     """Whether the prompt lists it; a tool that is not listed can be called nevertheless."""
+    minor: tuple[str, ...] = ()
+    """Parameters that only `help` shows."""
+    brief: str = ""
+    """Description in the prompt, in place of the first paragraph; tools that share one share a line."""
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -152,21 +156,26 @@ class Tool:
 
     @property
     def description(self) -> str:
-        """First paragraph of the docstring, for the model."""
-        return (inspect.getdoc(self.func) or "").partition("\n\n")[0]
+        """For the prompt: `brief`, or the first paragraph of the docstring."""
+        return self.brief or (inspect.getdoc(self.func) or "").partition("\n\n")[0]
 
     @property
-    def summary(self) -> str:
-        """Parameters and description on one line."""
-        return f"{self.name}({_parameter_list(self.func)}): {' '.join(self.description.split())}".replace(
-            " | None = None", " = None"
-        )
+    def details(self) -> str:
+        """Full text of a built-in tool for `help`; of a user's function, the description."""
+        return self.description if self.foreign else (inspect.getdoc(self.func) or "").partition("\n\nRaises:")[0]
+
+    @property
+    def brief_head(self) -> str:
+        """Name and parameters of a built-in tool, for the prompt."""
+        parameters = [each for each in self.signature.parameters.values() if each.name not in self.minor]
+        shown = (each.replace(annotation=each.empty, kind=each.POSITIONAL_OR_KEYWORD) for each in parameters)
+        return f"{self.name}({', '.join(map(str, shown))})"
 
     @cached_property
     def stub(self) -> str:
-        """Declaration with the description."""
-        text = self.description.replace('"""', "'''")
-        body = "\n".join(f"    {line}" for line in f'"""{text}"""'.splitlines()) if text else "    ..."
+        """Declaration with all details."""
+        text = self.details.replace('"""', "'''")
+        body = "\n".join(f"    {line}".rstrip() for line in f'"""{text}"""'.splitlines()) if text else "    ..."
         head = self._head if self.foreign else _LITERAL.sub("str", self._head).replace(" | None = None", " = None")
         return f"{head}\n{body}"
 
@@ -366,6 +375,10 @@ class ToolFamily:
     """Waits until a call can be planned."""
     is_listed: bool = True
     """See `Tool.is_listed`."""
+    minor_parameters: ClassVar[dict[str, tuple[str, ...]]] = {}
+    """See `Tool.minor`."""
+    briefs: ClassVar[dict[str, str]] = {}
+    """See `Tool.brief`."""
 
 
 class Registry:
@@ -412,6 +425,8 @@ class Registry:
                 planner=family.plan,
                 prepare=family.prepare,
                 is_listed=family.is_listed,
+                minor=family.minor_parameters.get(name, ()),
+                brief=family.briefs.get(name, ""),
             )
             tool = self._adapt(tool)
             self.add_tool(tool)
@@ -477,13 +492,24 @@ class Registry:
 
     @property
     def listing(self) -> str:
-        """Types and stubs for the model."""
-        return "\n".join([*self._types, *(tool.stub for tool in self.listed)])
+        """Lines for the prompt: brief ones of built-in tools, and stubs of users' functions."""
+        users = [tool.stub for tool in self.listed if tool.foreign]
+        return "\n".join([*brief_lines(tool for tool in self.listed if not tool.foreign), *users])
 
     @property
     def declarations(self) -> str:
         """Types and stubs of all tools."""
         return "\n".join([*self._types, *(tool.stub for tool in self._tools.values())])
+
+    def describe(self, name: str) -> str:
+        """Return a tool's stub with the types that it names.
+
+        Raises:
+            ToolError: there is no such tool.
+        """
+        stub = self.get(name).stub
+        types = [line for text in self._types for line in text.splitlines() if _type_name(line) in stub]
+        return "\n".join([*types, stub])
 
     @property
     def stubs(self) -> str:
@@ -491,19 +517,33 @@ class Registry:
         return "\n".join([_PRELUDE, *self._types, *(tool.bare_stub for tool in self._tools.values())])
 
 
-def tool_schema(tool: Tool) -> ToolSchema:
-    """Return a tool's declaration for a model service."""
-    description = " ".join(tool.description.split())
+def brief_lines(tools: Iterable[Tool]) -> list[str]:
+    """Return a line for each tool, or for several that have one description."""
+    groups = [(text, [*group]) for text, group in groupby(tools, key=lambda tool: tool.description)]
+    return [f"{', '.join(tool.brief_head for tool in group)}: {' '.join(text.split())}" for text, group in groups]
+
+
+def _type_name(declaration: str) -> str:
+    return declaration.removeprefix("class ").partition("(")[0].partition(" ")[0]
+
+
+def tool_schema(tool: Tool, *, is_brief: bool = False) -> ToolSchema:
+    """Return a tool's declaration for a model service; of a built-in tool in brief, as `help` has the rest."""
+    is_brief = is_brief and not tool.foreign
+    description = " ".join((tool.description if is_brief else tool.details).split())
     if tool.parameters is not None:
         return ToolSchema(name=tool.name, description=description, parameters=tool.parameters)
     properties: dict[str, Plain] = {}
     required: list[Plain] = []
     definitions: dict[str, Plain] = {}
     for parameter in tool.signature.parameters.values():
-        if parameter.kind is parameter.VAR_KEYWORD:
+        if parameter.kind is parameter.VAR_KEYWORD or (is_brief and parameter.name in tool.minor):
             continue
         schema = _parameter_schema(tool.validators.get(parameter.name))
         definitions |= schema.pop("$defs", {})
+        if is_brief:  # the description lists the values
+            schema.pop("enum", None)
+            schema = schema.get("anyOf", [schema])[0]
         if parameter.kind is parameter.VAR_POSITIONAL:
             schema = {"type": "array", "items": schema}
         elif parameter.default is parameter.empty:

@@ -48,8 +48,8 @@ _FAULTS: dict[FormatCode, str] = {
     "filename_mismatch": "named other files than its calls",
     "empty": "neither acted nor ended the task",
 }
-_CHAT = "- A reply without control block and completion is an answer in conversation."
-_JOB = "- A reply with neither control block nor completion is an error: act, or finish with a completion alone."
+_CHAT = "- A reply with neither block nor completion is an answer."
+_JOB = "- A reply with neither block nor completion is an error."
 _CONTROL = re.compile(r"^ {0,3}(?:```|~~~)+codepilot\b.*", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^ {0,3}```(?:completion|markdown|text)?[ \t]*$", re.MULTILINE)
 _MAX_STORED = 50
@@ -173,16 +173,17 @@ def write_file(  # noqa: PLR0917 - the signature that users of the first CodePil
     payload: int | None = None,
     hunks: list[int] | None = None,
 ) -> NoReturn:
-    """Write the next payload(s): 'w' the whole file, 'a' append, 'edit' in place of start_line..end_line,
-    'insert' below after_line (0: top), 'multi_edit' one payload per (start, end) of edits, numbers as read;
-    'replace' two payloads: old lines (unique), new lines; 'patch' one payload, no path: '*** Begin Patch' with
-    Add/Update/Delete File sections, all or nothing. Per step one edit/insert/multi_edit per file. force=True
-    writes what was refused; payload=N reuses a refused write's content, but hunks=[3, 8] of a patch take new
-    ones. Returns the new version.
+    """Write the next content: 'w' whole file, 'a' append, 'edit' in place of start_line..end_line, 'insert' below
+    after_line, numbers as read; 'replace' two: old lines, new lines; 'patch' in '*** Begin Patch' format, no path. One
+    edit or insert per file and step.
 
-    This is the declaration only: a call of it is planned by `PayloadBinder`.
+    after_line=0 is the top. The old lines must be unique in the file. 'multi_edit' takes one content per (start, end)
+    of edits; it counts as the edit of its file. A patch has Add/Update/Delete File sections, and is applied whole or
+    not at all. force=True writes what was refused for its syntax or a placeholder. version: refuse if the file has
+    another one. payload=N takes the content of a write that was refused, not a new one; of its hunks, those in
+    hunks=[3, 8] take new ones. Returns the new version.
     """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
-    raise NotImplementedError
+    raise NotImplementedError  # only declared here: `PayloadBinder` plans its calls
 
 
 class PayloadBinder:
@@ -199,7 +200,8 @@ class PayloadBinder:
         """Replace the signature of `write_file`, which takes contents from payloads."""
         if tool.name != WRITE or tool.planner is None:
             return tool
-        return replace(tool, func=write_file, planner=partial(self._plan, tool.planner))
+        hidden = ("after_line", "edits", "version", "force", "payload", "hunks")
+        return replace(tool, func=write_file, planner=partial(self._plan, tool.planner), minor=hidden)
 
     def reset(self) -> None:
         self._stored = ContentStore()

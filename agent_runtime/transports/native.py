@@ -27,13 +27,22 @@ from agent_runtime.core.errors import (
 from agent_runtime.core.events import Streamed
 from agent_runtime.core.text import MAX_REPLY_CHARS
 from agent_runtime.core.values import CallTool, Plain, ToolAnswer, ToolRequest
+from agent_runtime.interpreter.interpreter import HELP
 from agent_runtime.interpreter.source import InterpreterState, Suspended
 from agent_runtime.policy.policy import RunLimits
 from agent_runtime.providers.protocol import CallChunk, Piece, ReplyEnd, StopReason, TextChunk, ToolSchema
 from agent_runtime.providers.recording import decode_answer, join_calls
 from agent_runtime.tools.code_index import IndexTools
-from agent_runtime.tools.conversation import ContextTools
-from agent_runtime.tools.tool import CallPlan, Planner, Registry, Tool, call_arguments, read_arguments, tool_schema
+from agent_runtime.tools.tool import (
+    CallPlan,
+    Planner,
+    Registry,
+    Tool,
+    brief_lines,
+    call_arguments,
+    read_arguments,
+    tool_schema,
+)
 from agent_runtime.transports.transport import ReplyState, StepSuspended, SuspendedCalls, Transport, read_guide
 
 SCRIPT, FINISH = "script", "finish"
@@ -57,7 +66,9 @@ TRUNCATED = (
     "shorter reply: fewer calls at once, or write a large file in parts (mode='a')."
 )
 
-_SCRIPT_ONLY = frozenset({*IndexTools.value_types, *ContextTools.value_types, "send_input", "terminate_terminal"})
+_SCRIPT_ONLY = frozenset(
+    {*IndexTools.value_types, "list_files", "read_output", "send_input", "terminate_terminal", "ask_user"}
+)
 """Built-in tools for scripts only: a line for each takes half the characters of a schema."""
 _OWN_CALL = re.compile(rf"\b(?:{FINISH}|{SCRIPT})\(")
 """A script must not call the transport's own tools."""
@@ -93,13 +104,12 @@ class NativeTransport(Transport[NativeReply]):
         hidden = (
             [] if SCRIPT in tools else [tool for tool in registered if tool.name in _SCRIPT_ONLY and not tool.foreign]
         )
-        functions = "".join(f"\n{tool.summary}" for tool in hidden)
-        further = f" Further functions:{functions}" if functions else ""
+        functions = "\n".join([*brief_lines(hidden), f"{HELP}(find): all that a tool takes."])
         own = [
-            _own_schema(SCRIPT, f"Run Python in which the tools are functions.{further}", "code"),
-            _own_schema(FINISH, "End the task. Counts only if every call of this reply succeeds.", "summary"),
+            _own_schema(SCRIPT, f"Run Python. Further functions:\n{functions}", "code"),
+            _own_schema(FINISH, "End the task.", "summary"),
         ]
-        declared = [tool_schema(tool) for tool in registered if tool not in hidden]
+        declared = [tool_schema(tool, is_brief=True) for tool in registered if tool not in hidden]
         if invalid := next((tool.name for tool in declared if not NAME.fullmatch(tool.name)), None):
             raise SettingsError(
                 f"tool {invalid!r}: with the transport `tools` a name has at most {NAME_CHARS} characters, all of them "
@@ -111,7 +121,7 @@ class NativeTransport(Transport[NativeReply]):
     def adapt_tool(self, tool: Tool) -> Tool:
         if tool.name != WRITE or tool.planner is None:
             return tool
-        return replace(tool, func=write_file, planner=partial(_plan, tool.planner))
+        return replace(tool, func=write_file, planner=partial(_plan, tool.planner), minor=("force",))
 
     @override
     def open(self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None) -> Self:
@@ -216,6 +226,8 @@ class NativeTransport(Transport[NativeReply]):
             if isinstance(summary := _read_summary(request), ToolError):
                 raise summary
             show(RECEIVED)
+        elif self._is_own(request, HELP):
+            show(self._tools.describe(_own_argument(request, "tool")))
         elif self._is_own(request, SCRIPT):
             if script is not None:
                 await self._interpreter.resume(InterpreterState.from_plain(script), call=call, show=show)
@@ -280,13 +292,14 @@ def write_file(
     after_line: int | None = None,
     force: bool = False,
 ) -> NoReturn:
-    """Write content: 'w' the whole file, 'a' append, 'edit' in place of start_line..end_line, 'insert' below after_line
-    (0: top), numbers as read; 'replace' in place of the lines old (unique); 'patch' no path: '*** Begin Patch' with
-    Add/Update/Delete File sections, all or nothing. Per reply one edit/insert per file. force writes what was refused.
+    """Write content: 'w' whole file, 'a' append, 'edit' in place of start_line..end_line, 'insert' below after_line,
+    numbers as read; 'replace' in place of the lines old; 'patch' in '*** Begin Patch' format, no path. One edit or
+    insert per file and reply.
 
-    This is the declaration only: a call of it is planned by the tool's own planner.
+    after_line=0 is the top. The lines of old must be unique in the file. A patch has Add/Update/Delete File sections,
+    and is applied whole or not at all. force=True writes what was refused for its syntax or a placeholder.
     """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
-    raise NotImplementedError
+    raise NotImplementedError  # only declared here: the tool's own planner plans its calls
 
 
 def _plan(plan: Planner, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> CallPlan:

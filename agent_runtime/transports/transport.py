@@ -88,7 +88,12 @@ class Transport(ABC, Generic[ReplyT]):
         self._tools, self._max_calls = tools, limits.max_calls_per_step
         bounds = InterpreterLimits(calls=self._max_calls)
         self._interpreter = Interpreter(
-            tools=tools.names, stubs=tools.stubs, limits=bounds, enclose=enclose, missing=tools.missing
+            tools=tools.names,
+            stubs=tools.stubs,
+            limits=bounds,
+            enclose=enclose,
+            missing=tools.missing,
+            describe=tools.describe,
         )
         return self
 

@@ -182,7 +182,7 @@ async def test_a_child_has_no_more_than_its_parent(start: Callable[..., AsyncRun
         assert "a secret" not in "".join(each.diff for each in runtime.session.events if isinstance(each, ChildResult))
     assert (project / "b.txt").read_text() == "first\n"
     system, names = children.requests[0].system, ("list_files", "delegate", "custom", "find", "execute")
-    told = [name for name in names if f"def {name}(" in system]
+    told = [name for name in names if f"\n{name}(" in system]
     assert told == ["execute"]
 
 

@@ -59,6 +59,37 @@ async def test_jobs_on_one_repository_send_the_same_prompt(
     assert first == second == elsewhere
 
 
+@pytest.mark.parametrize(("transport", "most"), [("blocks", 3_000), ("tools", 3_800)])
+async def test_the_prompt_with_all_tools_is_short(
+    place: Path, sandbox: Sandbox, transport: TransportName, most: int
+) -> None:
+    answered, prompt = [
+        (await prompts(place, sandbox, "Look", transport=transport, chat=chat))[0] for chat in (True, False)
+    ]
+    assert max(len(answered), len(prompt)) <= most
+    async with runtime_for(place, sandbox, []) as runtime:
+        assert all(name in prompt for name in {*runtime.registry.names} - {*ARCHIVE})
+    assert "the completion" in prompt or "its completion" in prompt
+
+
+async def test_help_shows_all_of_a_tool(place: Path, sandbox: Sandbox) -> None:
+    code = 'help(write_file)\ntext = help("find")\nprint(len(text) > 100)\nhelp("nothing")'
+    async with runtime_for(place, sandbox, [block(code), DONE]) as runtime:
+        await runtime.run("Look")
+    [shown, *_] = [event.text for event in runtime.session.events if isinstance(event, Observed)]
+    assert "hunks: list[int] = None" in shown, "a parameter that the prompt leaves out"
+    assert "class Match" not in shown, "a result that is used is not shown"
+    assert "True\n" in shown
+    assert "there is no tool 'nothing'; there are: read_file," in shown
+
+
+async def test_parameters_that_the_prompt_leaves_out_work(place: Path, sandbox: Sandbox) -> None:
+    code = 'find("mean", scope="files", target=["stats.py"], max_results=1)\nread_output("main", timeout=0, check=True)'
+    async with runtime_for(place, sandbox, [block(f'execute("main", "true")\n{code}'), DONE]) as runtime:
+        await runtime.run("Look")
+    assert all(event.ok for event in runtime.session.events if isinstance(event, ToolReturned))
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_tools_that_cannot_serve_are_not_offered(place: Path, sandbox: Sandbox, transport: TransportName) -> None:
     for attended in (True, False):

@@ -61,7 +61,7 @@ async def test_time_and_counter_ride_last_and_leave_the_prefix_alone(start: Star
     ("limits", "replies", "status", "said"),
     [
         ({"max_steps": 2}, [reply("print(1)"), reply("print(2)"), reply(done="late")], Status.MAX_STEPS, "2 steps"),
-        ({"max_tokens": 2000}, [reply("print(1)"), reply("print(2)")], Status.MAX_TOKENS, "2,000"),
+        ({"max_tokens": 1000}, [reply("print(1)"), reply("print(2)")], Status.MAX_TOKENS, "1,000"),
         ({"max_seconds": 2.0}, [reply('execute("main", "sleep 600", 600)')], Status.TIMEOUT, "seconds"),
         ({}, [reply('write_file("a.txt")')] * 3, Status.FORMAT_ERRORS, "payload"),
         ({}, [reply("print(len(list_files()))")] * 5, Status.REPEATED_CALLS, "5 steps in a row"),

@@ -214,8 +214,9 @@ def test_the_declaration_for_the_model_is_one_line() -> None:
     registry.add_family(QuestionTools(Person("yes").ask))
     assert registry.declarations.splitlines() == [
         "def ask_user(question: str) -> str:",
-        '    """Ask the user what only they can decide, and wait for the answer."""',
+        '    """Ask what only the user can decide."""',
     ]
+    assert registry.listing == "ask_user(question): Ask what only the user can decide."
     assert registry.get("ask_user").describe_call({"question": "Which port?"}) == "Asking: Which port?"
 
 

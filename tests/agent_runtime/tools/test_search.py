@@ -51,6 +51,12 @@ async def matches(
     return [f"{hit['file']}:{hit['line']}" for hit in value if isinstance(hit, dict)]
 
 
+async def test_a_file_as_the_target_is_searched_even_if_it_is_ignored(search: SearchTools) -> None:
+    assert await matches(search, target="out.log") == ["out.log:1"]
+    planned = search.plan("find", {"pattern": "needle", "target": "out.log"}, lambda: None)
+    assert planned.facts.paths == ("out.log",)
+
+
 async def test_the_codebase_is_searched_without_ignored_files(search: SearchTools) -> None:
     result = await search.find("needle")
     assert result.text.split("\n") == [
@@ -154,7 +160,7 @@ async def test_an_invalid_pattern_is_answered_with_ripgrep_s_words(
         ({"scope": "files", "target": "a.py"}, "must be a list of paths"),
         ({"scope": "file", "target": "gone.py"}, "'gone.py' does not exist"),
         ({"scope": "file", "target": "src"}, "not a regular file"),
-        ({"target": "a.py"}, "not a directory; use scope='file'"),
+        ({"target": "nowhere"}, "neither a directory nor a file"),
         ({"target": ["src"]}, "must be one directory"),
         ({"scope": "file", "target": "a.py", "include": "*.py"}, "include is for scope='codebase'"),
     ],

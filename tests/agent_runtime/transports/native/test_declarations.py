@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import date
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from jsonschema import Draft202012Validator
 from typing_extensions import TypedDict
 
-from agent_runtime import Agent, AsyncRuntime, SandboxSettings, ScriptedProvider, SettingsError, pick_sandbox
+from agent_runtime import SettingsError
 from agent_runtime.core.errors import ToolError
 from agent_runtime.tools.tool import Registry, call_arguments, tool_schema
 from tests.agent_runtime.transports.native.parts import answers, asks, finish, requests_of
@@ -85,16 +83,12 @@ def test_a_name_that_services_refuse_is_refused_with_the_remedy(start: Start) ->
         _ = runtime._toolbox.schemas
 
 
-def test_the_system_prompt_and_the_schemas_are_short(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("x = 1\n")  # so that the tools of the index are there, too
-    sandbox = pick_sandbox("local", SandboxSettings())
-    agent = Agent(provider=ScriptedProvider([]), work_dir=tmp_path, sandbox=sandbox, transport="tools")
-    toolbox = AsyncRuntime(agent)._toolbox
-    schemas = [json.dumps(asdict(each), separators=(",", ":")) for each in toolbox.schemas]
-    assert len(toolbox.system_prompt) + sum(map(len, schemas)) < 6_000
-    assert "the summary is its completion" in toolbox.system_prompt, "it is told of completions"
-    for tool in toolbox.registry.listed:
-        assert any(tool.name in schema for schema in schemas)
+async def test_help_can_be_called_beside_other_tools(start: Start) -> None:
+    async with start(asks(("help", {"tool": "write_file"}), ("help", {"tool": "nothing"})), asks(finish())) as runtime:
+        await runtime.run("Do it")
+    shown, refused, *_ = answers(runtime)
+    assert "force: bool = False" in shown.text
+    assert "there is no tool 'nothing'; there are: read_file," in refused.text
 
 
 async def test_a_tool_listed_for_scripts_only_can_be_called_directly(start: Start) -> None:
