@@ -264,7 +264,7 @@ class Passage:
     """A part of a file for the first message; lines from `first` to `last` unless it has a `definition`.
 
     Attributes:
-        named: the text names it, or a traceback, a test or code in the text leads to it; else only the search found it.
+        is_named: the text, a traceback, a test or code in it leads here; else only the search.
     """
 
     path: str
@@ -273,7 +273,7 @@ class Passage:
     first: int = 1
     last: int = 0
     score: float = 0.0
-    named: bool = False
+    is_named: bool = False
 
 
 def rank_files(passages: Iterable[Passage]) -> list[str]:
@@ -287,7 +287,7 @@ async def rank_passages(workspace: Workspace, index: CodeIndex, clues: Clues, gr
     loose, *_ = await asyncio.gather(
         ranking.score_lines(places), ranking.score_tests(tests), ranking.score_words(), ranking.score_messages(grep)
     )
-    whole = [Passage(path=path, score=_NAMED_SCORE / 2, named=True) for path in dict.fromkeys(files)]
+    whole = [Passage(path=path, score=_NAMED_SCORE / 2, is_named=True) for path in dict.fromkeys(files)]
     return sorted([*ranking.passages(files), *loose, *whole], key=lambda passage: -passage.score)
 
 
@@ -301,13 +301,13 @@ class _Ranking:
         self._lines: dict[Definition, int] = {}
         self._first: dict[Definition, float] = {}
         self._classes: list[Definition] = []
-        self._named: set[Definition] = set()
+        self._named_definitions: set[Definition] = set()
 
-    def _add(self, score: float, definitions: Iterable[Definition], *, named: bool = False) -> None:
+    def _add(self, score: float, definitions: Iterable[Definition], *, is_named: bool = False) -> None:
         for definition in definitions:
             if definition.kind != "constant":
                 self._scores[definition] = self._scores.get(definition, 0.0) + score
-                self._named |= {definition} if named else set()
+                self._named_definitions |= {definition} if is_named else set()
 
     def _add_falling(self, score: float, definitions: Iterable[Definition]) -> None:
         for place, definition in enumerate(definitions):
@@ -320,7 +320,7 @@ class _Ranking:
         for place, definition in reversed(around):
             self._lines[definition] = place.line or 1
         for rank, (_, definition) in enumerate(around):
-            self._add(_LINE_SCORE / (1 + 0.3 * rank), [definition], named=True)
+            self._add(_LINE_SCORE / (1 + 0.3 * rank), [definition], is_named=True)
         innermost = [definition for _, definition in around[:1]]
         for rank, (_, definition) in enumerate(around[:_MOST_FIRST]):
             self._first.setdefault(definition, _TRACEBACK_SCORE / (1 + rank))
@@ -347,8 +347,8 @@ class _Ranking:
             for group in await asyncio.gather(*map(self._index.find_definitions, tests))
             for definition in group[:_MAX_NAMESAKES]
         ]
-        self._add(_TEST_SCORE, definitions, named=True)
-        self._add(_TESTED_SCORE, await self._find_callees(definitions), named=True)
+        self._add(_TEST_SCORE, definitions, is_named=True)
+        self._add(_TESTED_SCORE, await self._find_callees(definitions), is_named=True)
 
     async def score_words(self) -> None:
         """Score search results, and search results inside classes that the text names."""
@@ -362,7 +362,7 @@ class _Ranking:
         of_classes = await asyncio.gather(*(self._index.search(question, _SEARCHED_INSIDE) for question in inside))
         for owner, group in zip(self._classes, of_classes, strict=False):
             own = [member for member in group if _symbol(member).startswith(f"{_symbol(owner)}.")]
-            self._add(0.0, [member for member in own if member.name not in _STARTS][:_MOST_WORKING], named=True)
+            self._add(0.0, [member for member in own if member.name not in _STARTS][:_MOST_WORKING], is_named=True)
             self._add_falling(_WITHIN_SCORE, own)
 
     async def _score_names(self, close: list[Definition]) -> None:
@@ -372,7 +372,7 @@ class _Ranking:
         definitions: list[Definition] = []
         for rank, (name, group) in enumerate(zip(clues.names, groups, strict=True)):
             meant = _select_namesakes(group, close, plain=name in clues.plain)
-            self._add(_NAMED_SCORE / max(1, len(meant)) / (1 + 0.1 * rank), meant, named=True)
+            self._add(_NAMED_SCORE / max(1, len(meant)) / (1 + 0.1 * rank), meant, is_named=True)
             definitions += meant
         self._classes = [each for each in definitions if each.kind in _CLASSES and not _EXCEPTION.search(each.name)]
         exceptions = [each for each in definitions if each.kind == "class" and _EXCEPTION.search(each.name)]
@@ -380,7 +380,7 @@ class _Ranking:
         self._add(_CALLER_SCORE, await self._find_callers(functions))
         for exception in exceptions[:_CALLED_BY]:  # where it is raised
             raisers = await self._find_callers([exception])
-            self._add(_RAISER_SCORE / (1 + 0.5 * len(raisers)), raisers, named=len(raisers) <= _MAX_NAMESAKES)
+            self._add(_RAISER_SCORE / (1 + 0.5 * len(raisers)), raisers, is_named=len(raisers) <= _MAX_NAMESAKES)
 
     async def _score_snippets(self) -> None:
         """Score the functions that snippets run, and methods by name of classes that the text names."""
@@ -389,14 +389,14 @@ class _Ranking:
         used, behind = await self._index.find_used([*self._clues.snippets, *names], classes) or ([], [])
         for rank, definition in enumerate(used):
             score = _STARTED_SCORE if definition.name in _STARTS else _USED_SCORE
-            self._add(score / (1 + 0.1 * rank), [definition], named=score == _USED_SCORE)
+            self._add(score / (1 + 0.1 * rank), [definition], is_named=score == _USED_SCORE)
         for definition in behind:
-            self._add(_BEHIND_SCORE + _BEHIND_PART * self._scores.get(definition, 0.0), [definition], named=True)
+            self._add(_BEHIND_SCORE + _BEHIND_PART * self._scores.get(definition, 0.0), [definition], is_named=True)
 
     async def score_messages(self, grep: Grep) -> None:
         hits = await grep(self._clues.messages) if self._clues.messages else []
         for definition in await asyncio.gather(*(self._index.definition_at(path, line) for path, line in hits)):
-            self._add(_MESSAGE_SCORE / len(hits), [definition] if definition is not None else [], named=True)
+            self._add(_MESSAGE_SCORE / len(hits), [definition] if definition is not None else [], is_named=True)
 
     def passages(self, files: Collection[str]) -> list[Passage]:
         """Return all passages; code in a named file or class scores higher, tests and long definitions lower."""
@@ -422,8 +422,8 @@ class _Ranking:
                     _LONG_CLASS if definition.kind in _CLASSES else _LONG
                 )
             score += self._first.get(definition, 0.0)
-            line, named = self._lines.get(definition), definition in self._named
-            ranked.append(Passage(path=definition.path, line=line, definition=definition, score=score, named=named))
+            line, named = self._lines.get(definition), definition in self._named_definitions
+            ranked.append(Passage(path=definition.path, line=line, definition=definition, score=score, is_named=named))
         return ranked
 
 
@@ -473,7 +473,7 @@ async def _surroundings(index: CodeIndex, place: Mention) -> Passage:
     before = next((away for away, definition in enumerate(above) if definition is not None), _AROUND)
     behind = next((away for away, definition in enumerate(below) if definition is not None), _AROUND)
     first = max(1, line - before)
-    return Passage(path=place.path, line=line, first=first, last=line + behind, score=_TRACEBACK_SCORE, named=True)
+    return Passage(path=place.path, line=line, first=first, last=line + behind, score=_TRACEBACK_SCORE, is_named=True)
 
 
 async def _find_definitions(index: CodeIndex, name: str) -> list[Definition]:

@@ -122,7 +122,7 @@ async def test_code_in_a_text_leads_to_methods(workspace: Workspace, index: Work
     names = [each.definition.qualified for each in passages if each.definition]
     assert names.index("Sheet.__setitem__") < names.index("Sheet.__init__")
     assert names.index("Sheet.check") < names.index("BlankException")
-    named = {each.definition.qualified for each in passages if each.definition and each.named}
+    named = {each.definition.qualified for each in passages if each.definition and each.is_named}
     assert named == {"Sheet", "Sheet.__setitem__", "Sheet.check", "BlankException"}
     assert rank_files(passages)[0] == "src/pkg/keys.py"
 
