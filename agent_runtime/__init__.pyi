@@ -161,6 +161,7 @@ from .sandbox.protocol import SandboxSettings as SandboxSettings
 from .sandbox.select import SandboxName as SandboxName
 from .sandbox.select import describe_toolchains as describe_toolchains
 from .sandbox.select import pick_sandbox as pick_sandbox
+from .sandbox.toolchains import read_python_home as read_python_home
 from .sandbox.toolchains import read_toolchains as read_toolchains
 from .sessions.create import create_session as create_session
 from .sessions.create import export_session_file as export_session_file

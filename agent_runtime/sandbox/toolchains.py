@@ -110,6 +110,12 @@ def read_toolchains(text: str) -> ToolchainSetting:
             return tuple(Path(name).expanduser() for name in text.split(os.pathsep) if name)
 
 
+def read_python_home(environment: Path) -> str:
+    """Return the directory of the base Python's programs; empty for a directory that is no virtual environment."""
+    lines = (line.partition("=") for line in _read_text(environment / "pyvenv.cfg").splitlines())
+    return next((value.strip() for key, _, value in lines if key.strip().lower() == "home"), "")
+
+
 class _Search:
     def __init__(self, workspace: Path, home: Path) -> None:
         self.toolchains = Toolchains()
@@ -167,7 +173,7 @@ class _Search:
         wanted = self._find_version(".nvmrc", ".node-version") or _read_text(self._nvm / "alias" / "default").strip()
         nodes = self._nvm / "versions" / "node"
         chosen = _pick(nodes, wanted, "v") or (Path(node).parent if node else None)
-        if chosen and _is_within(chosen, nodes) and self._add(chosen, _NODE):
+        if chosen and chosen.is_relative_to(nodes) and self._add(chosen, _NODE):
             self._add_to_path(chosen / "bin", f"node {chosen.name}")
         text = _read_text(self._workspace / "rust-toolchain.toml") or _read_text(self._workspace / "rust-toolchain")
         channel = _CHANNEL.search(text) or _CHANNEL.search(_read_text(self._rustup / "settings.toml"))
@@ -193,14 +199,12 @@ class _Search:
 
     def _add_base(self, environment: Path) -> Path | None:
         """Show the Python of an environment: its `home`, and each installation to which its links lead."""
-        lines = (line.partition("=") for line in _read_text(environment / "pyvenv.cfg").splitlines())
-        home = next((value.strip() for key, _, value in lines if key.strip().lower() == "home"), "")
         link = environment / "bin" / "python"
         for _ in range(_MAX_LINKS):  # links within the environment
             if link.parent != environment / "bin" or not link.is_symlink():
                 break
             link = Path(os.path.normpath(link.parent / link.readlink()))
-        base = self._trace(Path(home) / "python3")
+        base = self._trace(Path(read_python_home(environment)) / "python3")
         return base if base and (link.parent == environment / "bin" or self._trace(link)) else None
 
     def _trace(self, program: Path) -> Path | None:
@@ -264,8 +268,7 @@ class _Search:
         self.toolchains.links = {
             link: target
             for link, target in links.items()
-            if not any(map(Path(link).is_relative_to, mounts))
-            and not any(_is_within(path, Path(link)) for path in above)
+            if not any(map(Path(link).is_relative_to, mounts)) and not any(path.is_relative_to(link) for path in above)
         }
 
     def _is_allowed(self, path: Path) -> bool:
@@ -273,25 +276,21 @@ class _Search:
         return (
             path.is_absolute()
             and ".." not in path.parts
-            and any(_is_within(path, root) for root in self._roots)
+            and any(map(path.is_relative_to, self._roots))
             and not self._is_inside(path)
             and self._is_public(path)
         )
 
     def _is_inside(self, path: Path) -> bool:
-        return any(_is_within(path, root) for root in self._workspaces)
+        return any(map(path.is_relative_to, self._workspaces))
 
     def _is_public(self, path: Path) -> bool:
-        is_private = any(_is_within(path, home / name) for home in self._homes for name in _PRIVATE)
-        return not is_private and not any(_is_within(place, path) for place in (*self._homes, *self._workspaces))
+        is_private = any(path.is_relative_to(home / name) for home in self._homes for name in _PRIVATE)
+        return not is_private and not any(place.is_relative_to(path) for place in (*self._homes, *self._workspaces))
 
 
 def _is_system(path: Path) -> bool:
-    return any(path.is_relative_to(place) for place in _SYSTEM)
-
-
-def _is_within(path: Path, root: Path) -> bool:
-    return path.is_relative_to(root)
+    return any(map(path.is_relative_to, _SYSTEM))
 
 
 def _variable(name: str) -> Path | None:

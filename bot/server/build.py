@@ -28,6 +28,7 @@ from agent_runtime import (
     SettingsError,
     pick_sandbox,
     provider_for,
+    read_python_home,
 )
 from bot.domain.errors import ConfigError, InputProblem, InputsError
 from bot.git.blobs import BlobAccess, BlobStore, open_blobs
@@ -356,8 +357,6 @@ def open_blob_store(settings: Settings, url: str) -> BlobStore:
 _SYSTEM = tuple(map(Path, ("/bin", "/lib", "/lib64", "/sbin", "/usr")))
 """Directories visible in every sandbox."""
 
-_CONFIGURATION_BYTES = 64 * 1024
-
 _MAX_LINKS = 40
 """Limit of symbolic links, as the kernel's."""
 
@@ -392,13 +391,8 @@ def visible_directories(toolchains: Sequence[Path], *, private: Sequence[Path] =
 
 def _find_pythons(toolchain: Path) -> Iterator[Path]:
     """Find the directories of a virtual environment's base Python; none for other directories."""
-    try:
-        with (toolchain / "pyvenv.cfg").open(encoding="utf-8", errors="replace") as file:
-            text = file.read(_CONFIGURATION_BYTES)
-    except FileNotFoundError:
+    if not (home := read_python_home(toolchain)):
         return
-    pairs = (line.partition("=") for line in text.splitlines())
-    home = next((value.strip() for key, _, value in pairs if key.strip().lower() == "home"), "")
     if Path(home).is_absolute():
         yield _find_prefix(Path(home))
     link = toolchain / "bin" / "python"
