@@ -145,8 +145,10 @@ def test_a_failure_that_the_task_is_about_is_recognised(goal: str, quote: str) -
         ("See tests/test_b.py", ["src/parse.py"], ["tests/test_b.py", "tests/test_parse.py"]),
         ("parse.py breaks", [], ["tests/test_parse.py"]),
         ("It breaks", ["src/parse.py"], ["tests/test_parse.py"]),
+        ("It breaks", ["src/parse_dates.py"], ["tests/test_parse.py"]),
         ("It breaks", ["src/render.py", "src/parse.py"], ["tests/test_parse.py", "tests/test_b.py"]),
         ("It breaks", ["tests/test_z.py"], ["tests/test_z.py"]),
+        ("It breaks", ["pkg/tags.py"], ["pkg/tests/test_tags_late.py", "tests/test_tags_early.py"]),
         ("It breaks", ["src/nothing.py"], ["tests/test_a.py"]),
     ],
 )
@@ -162,8 +164,9 @@ def test_the_nearest_tests_are_named_or_match_the_code_that_ranks_first(
     (tmp_path / "tests").mkdir()
     for name, text in files.items():
         (tmp_path / f"tests/{name}.py").write_text(text)
+    paths = [*(f"tests/{name}.py" for name in files), "tests/test_tags_early.py", "pkg/tests/test_tags_late.py"]
     with Workspace(tmp_path) as workspace:
-        chosen = choose_tests(workspace, "", Task(goal=goal), ranked, [f"tests/{name}.py" for name in files])
+        chosen = choose_tests(workspace, "", Task(goal=goal), ranked, paths)
     assert [*chosen] == expected
 
 
