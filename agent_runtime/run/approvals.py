@@ -17,7 +17,6 @@ from agent_runtime.core.values import PendingCall, PendingKind, Plain
 from agent_runtime.processes.spawn import run_in_daemon_thread
 from agent_runtime.run.hooks import Handler, NoAnswer
 from agent_runtime.run.state import RunState
-from agent_runtime.tools.conversation import NOBODY_ANSWERS
 from agent_runtime.tools.tool import is_cancelled
 
 _QUESTION_CHARS = 4_000
@@ -33,24 +32,17 @@ class Gate:
     """Requests to a runtime's handlers. An unanswered one suspends the step and is in `waiting`."""
 
     def __init__(
-        self,
-        state: RunState,
-        *,
-        console: Callable[[str], str | None] | None = None,
-        request_prefix: str = "",
-        attended: bool = True,
+        self, state: RunState, *, console: Callable[[str], str | None] | None = None, request_prefix: str = ""
     ) -> None:
         """Create the gate of a run.
 
-        `console` asks questions that no handler answers; `request_prefix` is for child runs. If the run is not
-        `attended`, its questions do not wait.
+        `console` asks questions that no handler answers; `request_prefix` is for child runs.
         """
         self.waiting: PendingCall | None = None
         self._state = state
         self._hooks = state.hooks
         self._console = console
         self._prefix = request_prefix
-        self._attended = attended
         self._stored: tuple[PendingCall, Answer] | None = None
 
     def set_answer(self, answer: Answer, pending: PendingCall) -> None:
@@ -119,8 +111,6 @@ class Gate:
                 with self._state.clock.pause():
                     typed = await run_in_daemon_thread(partial(self._console, text))
                 answer = None if typed is None else Answer(approved=True, note=typed)
-            if answer is None and not self._attended:
-                answer = Answer(approved=False, note=NOBODY_ANSWERS)
             if answer is None:
                 self._suspend(pending)
         if not answer.approved:

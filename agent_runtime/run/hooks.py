@@ -37,6 +37,9 @@ class NoAnswer:
     why: str = ""
 
 
+NOBODY_ANSWERS = "nobody can be asked in this run; decide for yourself, and say in the completion what you decided"
+
+
 class HookSystem:
     """Handlers by event type, and listeners of all events.
 

@@ -22,7 +22,7 @@ from agent_runtime.providers.models import require_image_support
 from agent_runtime.providers.protocol import Provider
 from agent_runtime.run import hooks as hooks_module
 from agent_runtime.run.checkpoint import StateKey
-from agent_runtime.run.hooks import HookSystem, Listener
+from agent_runtime.run.hooks import NOBODY_ANSWERS, HookSystem, Listener, NoAnswer
 from agent_runtime.run.state import RunState
 from agent_runtime.sessions.create import create_session
 from agent_runtime.sessions.file import FileSession
@@ -134,7 +134,9 @@ class AsyncRuntime:
             hooks.add(listener)
         self._key = StateKey(state_key, persistent=not isinstance(session, InMemorySession), work_dir=work_dir)
         self._state = RunState(session, hooks, stream=stream, scrub=self.agent.scrub)
-        self._gate = Gate(self._state, console=console, request_prefix=request_prefix, attended=self.agent.attended)
+        if not self.agent.attended:
+            hooks.register("ask_user", lambda **_: NoAnswer(why=NOBODY_ANSWERS), default=True)
+        self._gate = Gate(self._state, console=console, request_prefix=request_prefix)
         self._console = console
         self._toolbox = Toolbox(self.agent, self._state, ask=self._gate.ask_question, start_child=self.create_child)
         self._cached: Conversation | None = None

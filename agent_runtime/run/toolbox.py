@@ -57,7 +57,7 @@ from agent_runtime.terminals.command import ShellStart
 from agent_runtime.terminals.factory import LiveTerminal, create_terminals
 from agent_runtime.terminals.output import OutputLogs
 from agent_runtime.tools.code_index import IndexTools
-from agent_runtime.tools.conversation import NOBODY_ANSWERS, Ask, ContextTools, QuestionTools, SkillTools
+from agent_runtime.tools.conversation import Ask, ContextTools, QuestionTools, SkillTools
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import ShellTools
@@ -140,11 +140,10 @@ class Toolbox:
     def _register_tools(self, families: list[ToolFamily]) -> None:
         agent = self._agent
         names = [*(name for family in families for name in family.value_types), *IndexTools.value_types]
-        left_out = "the settings of this agent leave it out"
-        missing_index = "there is no code index here; use find"
         if agent.indexed or (agent.indexed is None and has_sources(self.workspace)):
-            missing_index = left_out
             families.insert(2, IndexTools(self.index))
+        else:
+            self.registry.missing |= dict.fromkeys(IndexTools.value_types, "there is no code index here; use find")
         for name in agent.tools or ():
             if name not in names:
                 close = get_close_matches(name, names, n=1)
@@ -153,11 +152,6 @@ class Toolbox:
         for family in families:
             chosen = [name for name in family.value_types if agent.tools is None or name in agent.tools]
             self.registry.add_family(family, only=chosen)
-        self.registry.missing = {
-            **dict.fromkeys(names, left_out),
-            **dict.fromkeys(IndexTools.value_types, missing_index),
-            **dict.fromkeys(QuestionTools.value_types, NOBODY_ANSWERS),
-        }
         if self.skills:
             self.registry.add_family(SkillTools(self.skills))
 

@@ -157,7 +157,6 @@ def _format_numbers(numbers: Sequence[int]) -> str:
 Ask = Callable[[str], Awaitable[str]]
 """Ask the user a question and return the answer, which may come in another process."""
 
-NOBODY_ANSWERS = "nobody can be asked in this run; decide for yourself, and say in the completion what you decided"
 _QUESTION_CHARS = 4_000
 
 

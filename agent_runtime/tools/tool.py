@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import dataclasses
 import inspect
 import json
 import keyword
@@ -395,7 +396,7 @@ class Registry:
         self._built_in: dict[str, Tool] = {}
         self._facts_readers: dict[str, tuple[str, FactsReader]] = {}
         self._types: list[str] = []
-        self.missing: dict[str, str] = {}
+        self.missing: dict[str, str] = {"ask_user": "nobody can be asked; decide for yourself"}
         """Why the agent does not have a built-in tool, and what to do instead, by its name."""
 
     def __contains__(self, name: object) -> bool:
@@ -417,18 +418,9 @@ class Registry:
         chosen = list(family.value_types if only is None else only)
         for name in chosen:
             func, label = getattr(family, name), family.labels.get(name, "")
-            tool = Tool(
-                name,
-                func,
-                family.value_types[name],
-                label,
-                planner=family.plan,
-                prepare=family.prepare,
-                is_listed=family.is_listed,
-                minor=family.minor_parameters.get(name, ()),
-                brief=family.briefs.get(name, ""),
-            )
-            tool = self._adapt(tool)
+            tool = Tool(name, func, family.value_types[name], label, planner=family.plan, prepare=family.prepare)
+            minor, brief = family.minor_parameters.get(name, ()), family.briefs.get(name, "")
+            tool = self._adapt(dataclasses.replace(tool, is_listed=family.is_listed, minor=minor, brief=brief))
             self.add_tool(tool)
             self._built_in[name] = tool
         if chosen and family.stub_types and family.stub_types not in self._types:
@@ -494,7 +486,13 @@ class Registry:
     def listing(self) -> str:
         """Lines for the prompt: brief ones of built-in tools, and stubs of users' functions."""
         users = [tool.stub for tool in self.listed if tool.foreign]
-        return "\n".join([*brief_lines(tool for tool in self.listed if not tool.foreign), *users])
+        return "\n".join([*self.brief_lines(tool for tool in self.listed if not tool.foreign), *users])
+
+    @staticmethod
+    def brief_lines(tools: Iterable[Tool]) -> list[str]:
+        """Return a line for each tool, or for several that have one description."""
+        groups = [(text, [*group]) for text, group in groupby(tools, key=lambda tool: tool.description)]
+        return [f"{', '.join(tool.brief_head for tool in group)}: {' '.join(text.split())}" for text, group in groups]
 
     @property
     def declarations(self) -> str:
@@ -502,29 +500,17 @@ class Registry:
         return "\n".join([*self._types, *(tool.stub for tool in self._tools.values())])
 
     def describe(self, name: str) -> str:
-        """Return a tool's stub with the types that it names.
+        """Return a tool's full declaration.
 
         Raises:
             ToolError: there is no such tool.
         """
-        stub = self.get(name).stub
-        types = [line for text in self._types for line in text.splitlines() if _type_name(line) in stub]
-        return "\n".join([*types, stub])
+        return self.get(name).stub
 
     @property
     def stubs(self) -> str:
         """Types and stubs for the type checker."""
         return "\n".join([_PRELUDE, *self._types, *(tool.bare_stub for tool in self._tools.values())])
-
-
-def brief_lines(tools: Iterable[Tool]) -> list[str]:
-    """Return a line for each tool, or for several that have one description."""
-    groups = [(text, [*group]) for text, group in groupby(tools, key=lambda tool: tool.description)]
-    return [f"{', '.join(tool.brief_head for tool in group)}: {' '.join(text.split())}" for text, group in groups]
-
-
-def _type_name(declaration: str) -> str:
-    return declaration.removeprefix("class ").partition("(")[0].partition(" ")[0]
 
 
 def tool_schema(tool: Tool, *, is_brief: bool = False) -> ToolSchema:

@@ -33,16 +33,7 @@ from agent_runtime.policy.policy import RunLimits
 from agent_runtime.providers.protocol import CallChunk, Piece, ReplyEnd, StopReason, TextChunk, ToolSchema
 from agent_runtime.providers.recording import decode_answer, join_calls
 from agent_runtime.tools.code_index import IndexTools
-from agent_runtime.tools.tool import (
-    CallPlan,
-    Planner,
-    Registry,
-    Tool,
-    brief_lines,
-    call_arguments,
-    read_arguments,
-    tool_schema,
-)
+from agent_runtime.tools.tool import CallPlan, Planner, Registry, Tool, call_arguments, read_arguments, tool_schema
 from agent_runtime.transports.transport import ReplyState, StepSuspended, SuspendedCalls, Transport, read_guide
 
 SCRIPT, FINISH = "script", "finish"
@@ -104,7 +95,7 @@ class NativeTransport(Transport[NativeReply]):
         hidden = (
             [] if SCRIPT in tools else [tool for tool in registered if tool.name in _SCRIPT_ONLY and not tool.foreign]
         )
-        functions = "\n".join([*brief_lines(hidden), f"{HELP}(find): all that a tool takes."])
+        functions = "\n".join([*tools.brief_lines(hidden), f"{HELP}(find): all that a tool takes."])
         own = [
             _own_schema(SCRIPT, f"Run Python. Further functions:\n{functions}", "code"),
             _own_schema(FINISH, "End the task.", "summary"),

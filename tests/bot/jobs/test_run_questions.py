@@ -48,6 +48,7 @@ async def test_a_question_waits_for_an_answer_and_the_run_goes_on_with_it(tmp_pa
         assert len(stage.pulls()) == 1
         [play] = stage.providers
         assert play.remaining == 0
+        assert all(spec.attended for spec in play.specs)
 
 
 async def test_a_denial_with_a_reason_is_told_to_the_agent_and_the_run_goes_on(tmp_path: Path) -> None:

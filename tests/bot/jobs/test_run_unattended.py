@@ -38,6 +38,7 @@ async def test_a_call_that_needs_an_approval_is_denied_and_the_run_goes_on(tmp_p
         assert "did not end" not in status
         assert stage.providers[0].commands == ["cat calc.py"]
         assert len(stage.pulls()) == 1
+        assert [spec.attended for spec in stage.providers[0].specs] == [False]
 
 
 async def test_only_files_that_need_an_approval_are_withheld_and_shown(tmp_path: Path) -> None:
