@@ -14,7 +14,7 @@ import textwrap
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, compress
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -188,9 +188,7 @@ def _find_snippets(text: str) -> Iterator[str]:
     ]
     snippets += [f"_ {code} _" if _OPERATOR.fullmatch(code) else code for code in _QUOTED_CODE.findall(text)]
     short = [snippet for snippet in dict.fromkeys(snippets) if len(snippet) <= _SNIPPET_CHARS][:_MOST_SNIPPETS]
-    for snippet, chars in zip(short, accumulate(map(len, short)), strict=True):
-        if chars <= _CODE_CHARS:
-            yield snippet
+    yield from compress(short, (chars <= _CODE_CHARS for chars in accumulate(map(len, short))))
 
 
 def _build_questions(
@@ -372,7 +370,9 @@ class _Ranking:
         definitions: list[Definition] = []
         for rank, (name, group) in enumerate(zip(clues.names, groups, strict=True)):
             meant = _select_namesakes(group, close, plain=name in clues.plain)
-            self._add(_NAMED_SCORE / max(1, len(meant)) / (1 + 0.1 * rank), meant, is_named=True)
+            # Of a dotted name only the last part may have matched.
+            share = _NAMED_SCORE / max(1, len(meant)) / (1 + 0.1 * rank)
+            self._add(share, meant, is_named=len(meant) == 1 or "." not in name)
             definitions += meant
         self._classes = [each for each in definitions if each.kind in _CLASSES and not _EXCEPTION.search(each.name)]
         exceptions = [each for each in definitions if each.kind == "class" and _EXCEPTION.search(each.name)]

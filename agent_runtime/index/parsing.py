@@ -49,9 +49,7 @@ _PYTHON_HEAD = re.compile(
 )
 _RESULT = re.compile(r"(?:->|\)\s*:)(?P<types>[^:{=]{1,300})")
 """The annotation of a result; in TypeScript, too."""
-_RETURNED = re.compile(
-    r"\breturn[ \t]{1,8}(?:await[ \t]{1,8}|new[ \t]{1,8}){0,2}([A-Za-z_$][\w$.]{0,100})\(|\breturn (self|this)\b"
-)
+_RETURNED = re.compile(r"return[ \t]{1,8}(?:(?:await|new)[ \t]{1,8})?([A-Za-z_$][\w$.]{0,100})(\(?)")
 _TYPE_NAME = re.compile(r"[A-Za-z_$][\w$.]{0,100}")
 _MAX_RESULTS = 6
 _PYTHON_DOC = re.compile(
@@ -296,7 +294,7 @@ def _describe(language: Language, data: bytes, pieces: list[Piece]) -> None:
 def _find_results(piece: Piece) -> list[str]:
     annotation = _RESULT.search(piece.signature)
     names = _TYPE_NAME.findall(annotation["types"]) if annotation else []
-    names += [called or owner for called, owner in _RETURNED.findall(piece.body)]
+    names += [name for name, call in _RETURNED.findall(piece.body) if call or name in {"self", "this"}]
     return list(dict.fromkeys(names))[:_MAX_RESULTS]
 
 
