@@ -107,9 +107,10 @@ class Bubblewrap:
             options += ["--ro-bind-try", str(environment), f"{WORKSPACE}/{toolchains.environment}"]
         for inside, place in toolchains.mounts.items():
             options += ["--ro-bind-try", str(place), inside]
-        for inside, place in {**self._settings.readable, **(readable or {})}.items():
+        readable = {**self._settings.readable, **(readable or {})}
+        for inside, place in readable.items():
             options += ["--ro-bind", str(place), inside]
-        for inside, target in toolchains.links.items():
+        for inside, target in toolchains.links_beside(readable):
             options += ["--symlink", target, inside]
         options += ["--remount-ro", "/", "--chdir", WORKSPACE]
         if first:

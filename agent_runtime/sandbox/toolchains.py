@@ -11,6 +11,7 @@ import re
 import shutil
 import stat
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,6 +69,10 @@ class Toolchains:
     def variables(self, workspace: str) -> dict[str, str]:
         # Terminals put it on the `PATH`. Our own programs in the sandbox must not be a stranger's.
         return {"VIRTUAL_ENV": f"{workspace}/{self.environment}"} if self.environment else {}
+
+    def links_beside(self, mounts: Iterable[str]) -> list[tuple[str, str]]:
+        # A mount below a link makes directories in its place: ripgrep, if this package is installed in the environment.
+        return [link for link in self.links.items() if not any(Path(mount).is_relative_to(link[0]) for mount in mounts)]
 
     @property
     def line(self) -> str:

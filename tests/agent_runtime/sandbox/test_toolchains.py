@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,9 @@ import pytest
 
 from agent_runtime import SandboxError, SandboxSettings, pick_sandbox
 from agent_runtime.sandbox.toolchains import find_toolchains, read_toolchains
+from agent_runtime.tools.search import SearchTools
+from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.search import find_ripgrep
 
 _VARIABLES = (
     "CONDA_PREFIX", "GOROOT", "NVM_BIN", "NVM_DIR", "PYENV_ROOT", "PYENV_VERSION", "RUSTUP_HOME", "VIRTUAL_ENV",
@@ -101,6 +105,22 @@ def test_no_command_changes_the_environment(workspace: Path, home: Path) -> None
     assert text.count("Read-only file system") >= 1
     assert "pyvenv.cfg" in text
     assert (workspace / ".venv" / "pyvenv.cfg").exists()
+
+
+async def test_a_search_works_if_this_package_is_installed_in_the_environment(
+    workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ripgrep = find_ripgrep()
+    assert ripgrep is not None
+    environment = _environment(workspace / ".venv", home=_python(home / "python") / "bin")
+    shutil.copy(ripgrep, environment / "bin" / "rg")
+    _file(workspace / "shop.py", "def total(): ...\n")
+    monkeypatch.setattr(sys, "prefix", str(environment))
+    with Workspace(workspace) as files:
+        search = SearchTools(files, pick_sandbox("bubblewrap", SandboxSettings()))
+        result = await search.find("total")
+        search.close()
+    assert result.value == [{"file": "shop.py", "line": 1, "text": "def total(): ..."}]
 
 
 def test_our_own_programs_are_not_those_of_the_workspace(workspace: Path, home: Path) -> None:
