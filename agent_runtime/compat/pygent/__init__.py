@@ -1,5 +1,8 @@
 """The names of Pygent: `Agent`, `Runtime`, `TaskManager`, and the tools that all agents share."""
 
+import sys
+
+from agent_runtime.compat.pygent import models, tasks
 from agent_runtime.compat.pygent.agent import Agent
 from agent_runtime.compat.pygent.models import (
     APIError,
@@ -47,3 +50,12 @@ __all__ = [
     "set_custom_model",
     "tool",
 ]
+
+_MODULES = {
+    **dict.fromkeys(("config", "errors", "openai_compat", "persona"), models),
+    **dict.fromkeys(("task_manager", "task_tools"), tasks),
+}
+"""Pygent's modules whose content ours have under other names; programs import from them."""
+
+sys.modules |= {f"{__name__}.{name}": module for name, module in _MODULES.items()}
+globals().update(_MODULES)

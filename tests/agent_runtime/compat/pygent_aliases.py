@@ -34,15 +34,10 @@ class _Tools(ModuleType):
             super().__setattr__(name, value)
 
 
-_MODULES = {
-    **dict.fromkeys(("config", "errors", "models", "openai_compat", "persona"), "models"),
-    "runtime": "runtime",
-    **dict.fromkeys(("task_manager", "task_tools"), "tasks"),
-}
-"""Pygent's modules, and ours that have their names."""
-_aliases = {name: import_module(f"{pygent.__name__}.{own}") for name, own in _MODULES.items()} | {
-    "tools": _Tools("pygent.tools")
-}
+_NAMES = (
+    "config", "errors", "models", "openai_compat", "persona", "runtime", "task_manager", "task_tools",
+)  # fmt: skip
+_aliases = {name: import_module(f"{pygent.__name__}.{name}") for name in _NAMES} | {"tools": _Tools("pygent.tools")}
 _package = ModuleType("pygent")
 _package.__dict__.update({**pygent.__dict__, **_aliases})
 sys.modules |= {"pygent": _package, **{f"pygent.{name}": module for name, module in _aliases.items()}}

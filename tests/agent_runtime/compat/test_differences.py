@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from agent_runtime.compat import pygent
 from agent_runtime.compat.coding import CodingTools
 from agent_runtime.compat.pygent import Agent, Runtime
 from agent_runtime.compat.pygent.models import Message
@@ -59,6 +61,25 @@ def test_the_package_has_no_command_of_pygent() -> None:
 
 
 @pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("config", "load_config"),
+        ("errors", "APIError"),
+        ("models", "set_custom_model"),
+        ("openai_compat", "ToolCallFunction"),
+        ("persona", "Persona"),
+        ("runtime", "Runtime"),
+        ("task_manager", "TaskManager"),
+        ("task_tools", "register_task_tools"),
+        ("tools", "register_tool"),
+    ],
+)
+def test_the_modules_of_pygent_have_their_names(module: str, name: str) -> None:
+    assert hasattr(importlib.import_module(f"agent_runtime.compat.pygent.{module}"), name)
+    assert hasattr(getattr(pygent, module), name)
+
+
+@pytest.mark.parametrize(
     "name",
     [
         "delegate_task",
@@ -72,3 +93,18 @@ def test_the_package_has_no_command_of_pygent() -> None:
 )
 def test_the_private_names_of_pygents_suite_have_public_ones(name: str) -> None:
     assert hasattr(DEFAULT_TASKS, name)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("agent", "run_interactive"),
+        ("agent", "SYSTEM_MSG"),
+        ("agent", "DEFAULT_PERSONA"),
+        ("tools", "BUILTIN_TOOLS"),
+        ("openai_compat", "chat"),
+        ("task_manager", "Task"),
+    ],
+)
+def test_names_of_pygents_implementation_are_missing(module: str, name: str) -> None:
+    assert not hasattr(importlib.import_module(f"agent_runtime.compat.pygent.{module}"), name)
