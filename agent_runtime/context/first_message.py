@@ -9,25 +9,30 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from agent_runtime.context.code_map import MAP_CHARS, CodeMap, render_map
 from agent_runtime.context.relevant_code import (
     Excerpt,
     Grep,
-    find_named_definitions,
+    Passage,
     printable,
+    rank_files,
     rank_passages,
     read_clues,
     render_excerpts,
 )
+from agent_runtime.context.unindexed import parse_sources
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.events import BaselineTaken
 from agent_runtime.core.values import MAX_SKILLS, Skill, Task
-from agent_runtime.index.index import CodeIndex
+from agent_runtime.index.index import CodeIndex, Outline
 from agent_runtime.processes.spawn import end, start_program
 from agent_runtime.prompts import notes
 from agent_runtime.sandbox.protocol import Sandbox
@@ -37,11 +42,13 @@ from agent_runtime.workspace.listing import IgnoreFile
 
 INSTRUCTION_CHARS = 8_000
 """Characters of all instruction files in the first message."""
-MESSAGE_CHARS = 6_000
-"""Characters of the first message, as far as the task itself leaves room."""
+CODE_CHARS = 6_000
+"""Characters of the map and the code in the first message."""
+CODE_SECONDS = 5.0
+"""Limit for gathering the code."""
 WORKSPACE = "# Workspace"
 TREE_CHARS = 300
-"""Names at the top level; a larger tree would take the place of a function."""
+"""Characters of the names at the top of the workspace."""
 _SOURCE_CHARS = 200
 _WORTH_SHOWING = 200
 _BLANK_LINES = "\r\n"
@@ -49,12 +56,20 @@ _BLANK_LINES = "\r\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orientation:
-    """Facts about the workspace; `excerpts` are code that the task names or is about."""
+    """Facts about the workspace; `excerpts` are code that the task names or is about.
+
+    Attributes:
+        files: paths, best first.
+        is_late: the code was not ready in time.
+    """
 
     facts: tuple[str, ...] = ()
     tree: str = ""
+    map: CodeMap = field(default_factory=CodeMap)
     excerpts: tuple[Excerpt, ...] = ()
+    files: tuple[str, ...] = ()
     indexed: bool = False
+    is_late: bool = False
     python_path: str = ""
     baseline: BaselineTaken | None = None
 
@@ -99,10 +114,20 @@ def render_opening(
         parts.append(_frame_quote(nonce, "the workspace: its tests", failures))
     if orientation.tree:
         parts.append(_frame_quote(nonce, "the workspace: its files", orientation.tree))
+    parts += _frame_code(nonce, orientation)
+    return "\n\n".join(parts)
+
+
+def _frame_code(nonce: str, orientation: Orientation) -> Iterator[str]:
+    """Yield the framed map and excerpts."""
+    if orientation.map.text:
+        yield notes.describe_map(is_complete=orientation.map.is_complete)
+        yield _frame_quote(nonce, "the workspace: its map", orientation.map.text)
+    elif orientation.is_late:
+        yield notes.NO_CODE
     if orientation.excerpts:
         code = "\n\n".join(f"{excerpt.path}\n{excerpt.text}" for excerpt in orientation.excerpts)
-        parts.append(_frame_quote(nonce, "the workspace: what the task names", code))
-    return "\n\n".join(parts)
+        yield _frame_quote(nonce, "the workspace: what the task names", code)
 
 
 def _frame_instructions(nonce: str, texts: Mapping[str, str]) -> str:
@@ -131,8 +156,14 @@ def _clean_source(text: str) -> str:
     return " ".join(printable(text).split()).replace("[", "(").replace("]", ")")[:_SOURCE_CHARS]
 
 
-_LEAST_EXCERPT_CHARS = 3_000
-_FRAME_CHARS = 500
+_LEAST_MAP_CHARS = 3_600
+"""Characters of a map that cannot name everything."""
+_GUESSED_CHARS = 2_000
+"""Characters of definitions that only the search found."""
+_HEAD_START = 0.2
+"""Seconds after which the sources are parsed beside the index."""
+_INDEX_SECONDS = 3.0
+_GREP_SECONDS = 1.0
 _READ_BYTES = 1_000_000
 _CHILDREN = (25, 10, 4, 0)
 """Names shown of each directory: the largest number that fits for all."""
@@ -149,53 +180,122 @@ async def orient(
     grep: Grep,
     hides: Callable[[str], bool] = lambda _path: False,
     seconds: float = 1.0,
+    trial: asyncio.Future[Any] | None = None,
 ) -> Orientation:
-    """Gather the layout and the definitions that the task is about; wait at most `seconds` for the index."""
+    """Gather layout, map and definitions within `CODE_SECONDS`.
+
+    Args:
+        seconds: least wait for the code index.
+        trial: of the test command; the index may take as long.
+    """
     texts = [task.goal, *(quote.text for quote in task.quotes)]
-    ready = asyncio.create_task(_wait_for_index(index, seconds))
+    tree, clues = await asyncio.gather(
+        asyncio.to_thread(_list_tree, workspace, hides), asyncio.to_thread(read_clues, texts[0], texts[1:])
+    )
+
+    async def find_messages(messages: Sequence[str]) -> list[tuple[str, int]]:
+        try:
+            async with asyncio.timeout(_GREP_SECONDS):
+                return await grep(messages)
+        except TimeoutError:
+            return []
+
+    async def select(source: CodeIndex) -> Orientation:
+        passages = await rank_passages(workspace, source, clues, find_messages)
+        files = rank_files(passages)
+        outlines = await source.outline_files(files)
+        read = partial(_read_text, workspace, hides)
+        code_map, excerpts = await asyncio.to_thread(_divide_room, passages, outlines, read)
+        layout = _render_tree(tree)
+        if code_map.text:  # it shows the directories of sources
+            line = "  ".join(printable(name) for name in tree if not name.endswith((".egg-info/", "PKG-INFO")))
+            layout = line if len(line) <= TREE_CHARS else f"{line[: TREE_CHARS - 2]} …"
+        return Orientation(
+            facts=tuple(facts),
+            tree=layout,
+            map=code_map,
+            excerpts=excerpts,
+            files=tuple(files),
+            indexed=source is index,
+        )
+
+    found = None
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CODE_SECONDS):
+            found = await _select_code(
+                index, partial(parse_sources, workspace, clues, hides), select, seconds=seconds, trial=trial
+            )
+    return found or Orientation(facts=tuple(facts), tree=_render_tree(tree), is_late=True)
+
+
+async def _select_code(
+    index: CodeIndex,
+    parse: Callable[[], Coroutine[Any, Any, CodeIndex]],
+    select: Callable[[CodeIndex], Awaitable[Orientation]],
+    *,
+    seconds: float,
+    trial: asyncio.Future[Any] | None,
+) -> Orientation:
+    """Select from the index if it answers in time, else from parsed sources."""
+
+    async def select_indexed() -> Orientation | None:
+        return await select(index) if await index.wait_ready(_INDEX_SECONDS) else None
+
+    tasks = list[asyncio.Task[Any]]()
     try:
-        tree, found_clues, _ = await asyncio.gather(
-            asyncio.to_thread(_render_tree, workspace, hides),
-            asyncio.to_thread(read_clues, texts[0], texts[1:]),
-            asyncio.wait([ready], timeout=seconds / 2),
-        )
-        usable_index: CodeIndex = index
-        # During the rest of the wait, search for the named definitions without the index.
-        named_definitions = (
-            None if ready.done() and ready.result() else await find_named_definitions(workspace, found_clues)
-        )
-        if not (indexed := await ready) and named_definitions is not None:
-            usable_index = named_definitions
+        if seconds > 0:
+            tasks.append(indexed := asyncio.create_task(select_indexed()))
+            await asyncio.wait([indexed], timeout=_HEAD_START)
+            if not indexed.done():
+                tasks.append(asyncio.create_task(parse()))
+                await asyncio.wait([indexed], timeout=seconds)
+            if not indexed.done() and trial is not None:
+                await asyncio.wait([indexed, trial], timeout=_INDEX_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if indexed.done() and (orientation := indexed.result()) is not None:
+                return orientation
+        return await select(await (tasks[1] if len(tasks) > 1 else parse()))
     finally:
-        ready.cancel()
-    ranked = await rank_passages(workspace, usable_index, found_clues, grep)
-    used = sum(map(len, [*texts, *facts, tree])) + _FRAME_CHARS
-    budget = max(_LEAST_EXCERPT_CHARS, MESSAGE_CHARS - used)
-    code = await asyncio.to_thread(render_excerpts, ranked, partial(_read_text, workspace, hides), budget)
-    return Orientation(facts=tuple(facts), tree=tree, excerpts=code, indexed=indexed)
+        for task in tasks:
+            task.cancel()
 
 
-async def _wait_for_index(index: CodeIndex, seconds: float) -> bool:
-    return seconds > 0 and await index.wait_ready(seconds)
+def _divide_room(
+    passages: Sequence[Passage], outlines: Sequence[Outline], read: Callable[[str], Text | None]
+) -> tuple[CodeMap, tuple[Excerpt, ...]]:
+    """Return the map and the definitions that the task names."""
+    ranked = [(passage.path, passage.definition.qualified) for passage in passages if passage.definition]
+    code_map = render_map(outlines, ranked, MAP_CHARS)
+    room = CODE_CHARS - len(code_map.text) if code_map.is_complete else CODE_CHARS - _LEAST_MAP_CHARS
+    excerpts = render_excerpts([passage for passage in passages if passage.is_named], read, room)
+    if code_map.is_complete and not excerpts:
+        excerpts = render_excerpts(passages, read, min(room, _GUESSED_CHARS))
+    if not code_map.is_complete:
+        left = CODE_CHARS - sum(len(excerpt.path) + len(excerpt.text) for excerpt in excerpts)
+        code_map = render_map(outlines, ranked, left)
+    return code_map, excerpts
 
 
-def _render_tree(workspace: Workspace, hides: Callable[[str], bool]) -> str:
-    """Render two levels, directories first, without hidden and ignored paths."""
+def _list_tree(workspace: Workspace, hides: Callable[[str], bool]) -> dict[str, list[str]]:
+    """List two levels, directories first, without hidden and ignored paths."""
     ignored = IgnoredPaths(lambda path: workspace.read_or_empty(path, _READ_BYTES).decode(errors="replace"))
     names = [name for name in _list_directory(workspace, "", ignored) if not hides(name.rstrip("/"))]
-    children = {
+    return {
         name: [child for child in _list_directory(workspace, name, ignored) if not hides(name + child.rstrip("/"))]
-        for name in names[:_LOOK_INTO]
-        if name.endswith("/")
+        if name.endswith("/") and place < _LOOK_INTO
+        else []
+        for place, name in enumerate(names)
     }
-    drawn = (list(_draw_entries(names, children, most)) for most in _CHILDREN)
+
+
+def _render_tree(tree: Mapping[str, Sequence[str]]) -> str:
+    """Render two levels if they fit, else one."""
+    drawn = (list(_draw_entries(tree, most)) for most in _CHILDREN)
     fitting = next((lines for lines in drawn if len("\n".join(lines)) <= TREE_CHARS), None)
-    return "\n".join(fitting) if fitting else clip_tree(list(_draw_entries(names, children, 0)), TREE_CHARS)
+    return "\n".join(fitting) if fitting else clip_tree(list(_draw_entries(tree, 0)), TREE_CHARS)
 
 
-def _draw_entries(names: Sequence[str], children: Mapping[str, Sequence[str]], most: int) -> Iterator[str]:
-    for name in names:
-        inside = children.get(name, ())
+def _draw_entries(tree: Mapping[str, Sequence[str]], most: int) -> Iterator[str]:
+    for name, inside in tree.items():
         names_inside = "  ".join(printable(child) for child in inside[:most])
         more = f"  ... ({len(inside)} in all)" if len(inside) > most else ""
         yield f"{printable(name)}: {names_inside}{more}" if names_inside else printable(name)

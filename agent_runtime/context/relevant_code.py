@@ -7,22 +7,17 @@ they and the code index point at, and `render_excerpts` shows as many as fit.
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import re
 import textwrap
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, compress
 from pathlib import PurePosixPath
 from typing import Literal
 
-from agent_runtime.core.errors import BoundExceededError, ToolError
-from agent_runtime.index.index import Call, CodeIndex, Definition
-from agent_runtime.index.parsing import TooSlowError, is_copied, is_test, language_of, parse
-from agent_runtime.processes.bounded import run_bounded
-from agent_runtime.workspace import listing
+from agent_runtime.core.errors import ToolError
+from agent_runtime.index.index import CodeIndex, Definition
+from agent_runtime.index.parsing import is_copied
 from agent_runtime.workspace.diffs import Text
 from agent_runtime.workspace.edits import number_lines
 from agent_runtime.workspace.files import Workspace
@@ -654,117 +649,3 @@ def _render_excerpt(path: str, file: _FileLines) -> Excerpt:
 def printable(name: str) -> str:
     """Return a name in which every character is visible and none ends the line."""
     return name if name.isprintable() else repr(name)[1:-1]
-
-
-log = logging.getLogger(__name__)
-
-_SECONDS = 0.7
-_MOST_PARSED = 16
-_MOST_FILES = 400
-_MOST_SEEN = 20_000
-_MOST_CHARS = 10_000_000
-_READ_BYTES = 400_000
-_DEFINES = r"(?:def|class|function|func|fn|struct|interface|trait|type|module)[ \t*]{1,4}(?:\([^)\n]{0,80}\)[ \t])?"
-
-
-class NamedDefinitions:
-    """A `CodeIndex` of some definitions: lines and names only, no search, no calls."""
-
-    failure = ""
-
-    def __init__(self, definitions: Sequence[Definition]) -> None:
-        self._definitions = definitions
-
-    async def wait_ready(self, seconds: float) -> bool:  # noqa: ARG002 - of the protocol
-        return True
-
-    async def search(self, text: str, most: int = 5) -> list[Definition]:  # noqa: ARG002 - of the protocol
-        return []
-
-    async def find_definitions(self, symbol: str) -> list[Definition]:
-        path, _, name = symbol.rpartition("::")
-        matches = (definition for definition in self._definitions if f".{definition.qualified}".endswith(f".{name}"))
-        return [definition for definition in matches if definition.path == path or not path]
-
-    async def definition_at(self, path: str, line: int) -> Definition | None:
-        around = [
-            definition
-            for definition in self._definitions
-            if definition.path == path and definition.first <= line <= definition.last
-        ]
-        return min(around, key=lambda definition: definition.last - definition.first, default=None)
-
-    async def find_used(self, snippets: Sequence[str], classes: Sequence[str]) -> list[list[Definition]]:  # noqa: ARG002 - of the protocol
-        return []
-
-    async def callers(self, symbol: str) -> list[Call]:  # noqa: ARG002 - of the protocol
-        return []
-
-    async def callees(self, symbol: str) -> list[Call]:  # noqa: ARG002 - of the protocol
-        return []
-
-
-async def find_named_definitions(workspace: Workspace, clues: Clues, *, seconds: float = _SECONDS) -> NamedDefinitions:
-    """Find the definitions that a text names, in a worker process, within `seconds` and a bounded number of files."""
-    places, files, tests = await asyncio.to_thread(locate_mentions, workspace, clues)
-    paths = [*(place.path for place in places), *files, *(test.partition("::")[0] for test in tests)]
-    names = [name.rpartition(".")[2] for name in clues.names]
-    try:
-        async with asyncio.timeout(seconds):
-            answer = await run_bounded(
-                _read_definitions, workspace, paths, names, seconds / 2, task="Looking for what the task names"
-            )
-    except (BoundExceededError, TimeoutError):
-        log.info("the first message shows no definitions: there is no code index yet, and they were not found in time")
-        return NamedDefinitions([])
-    return NamedDefinitions(
-        [Definition(**fields | {"parents": tuple(fields["parents"])}) for fields in json.loads(answer)]
-    )
-
-
-def _read_definitions(workspace: Workspace, paths: Sequence[str], names: Sequence[str], seconds: float) -> str:
-    with workspace:
-        chosen = dict.fromkeys(path for path in paths if language_of(path))
-        if names:
-            chosen.update(dict.fromkeys(_find_defining_files(workspace, names, time.monotonic() + seconds)))
-        return json.dumps(
-            [definition for path in list(chosen)[:_MOST_PARSED] for definition in _parse_definitions(workspace, path)]
-        )
-
-
-def _find_defining_files(workspace: Workspace, names: Sequence[str], deadline: float) -> Iterator[str]:
-    """Yield the files that define one of the names, outermost first."""
-    defines = re.compile(rf"\b{_DEFINES}(?:{'|'.join(map(re.escape, names))})\b")
-    paths: list[str] = []
-    for number, (_, prefix, entry) in enumerate(listing.entries(workspace)):
-        if number > _MOST_SEEN or time.monotonic() > deadline:
-            break
-        if entry is not None and entry.is_file(follow_symlinks=False) and language_of(entry.name):
-            paths.append(prefix + entry.name)
-    chars_left = _MOST_CHARS
-    for path in sorted(paths, key=lambda path: (path.count("/"), path))[:_MOST_FILES]:
-        source = workspace.read_or_empty(path, _READ_BYTES).decode(errors="replace")
-        chars_left -= len(source)
-        if chars_left < 0 or time.monotonic() > deadline:
-            return
-        if defines.search(source):
-            yield path
-
-
-def _parse_definitions(workspace: Workspace, path: str) -> Iterator[dict[str, object]]:
-    language = language_of(path)
-    if language is None:
-        return
-    try:
-        pieces = parse(language, workspace.read_or_empty(path, _READ_BYTES)).pieces
-    except (LookupError, TooSlowError):
-        return
-    for piece in pieces:
-        parents, around = list[int](), piece
-        while around.parent >= 0:
-            around = pieces[around.parent]
-            parents.insert(0, around.header)
-        yield {
-            "path": path, "name": piece.name, "qualified": piece.qualified, "kind": piece.kind, "first": piece.first,
-            "last": piece.last, "header": piece.header, "parents": parents, "is_test": is_test(path),
-        }  # fmt: skip

@@ -91,6 +91,20 @@ class Dependency:
     sure: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """A source file's qualified names in the order of its lines; None if they are not known.
+
+    Attributes:
+        omitted: number of further names.
+    """
+
+    path: str
+    is_test: bool
+    names: tuple[str, ...] | None
+    omitted: int = 0
+
+
 class CodeIndex(Protocol):
     """Answers queries about a workspace's definitions. Nothing raises."""
 
@@ -114,6 +128,9 @@ class CodeIndex(Protocol):
 
         `classes` are those of variables of unknown value.
         """
+
+    async def outline_files(self, paths: Sequence[str]) -> list[Outline]:
+        """Return all source files, with the names of these first and of others up to a number of characters."""
 
     async def callers(self, symbol: str) -> list[Call]:
         """Return the calls of a symbol."""
@@ -225,6 +242,15 @@ class WorkspaceIndex:
         """See `CodeIndex`."""
         groups = cast("list[list[list[Any]]]", await self._query("used", snippets, classes))
         return [[d for row in rows if not self._is_hidden((d := _definition(row)).path)] for rows in groups]
+
+    async def outline_files(self, paths: Sequence[str]) -> list[Outline]:
+        """See `CodeIndex`."""
+        rows = cast("list[tuple[str, bool, list[str] | None]]", await self._query("outline", list(paths)))
+        return [
+            Outline(path=path, is_test=is_test, names=None if names is None else tuple(names))
+            for path, is_test, names in rows
+            if not self._is_hidden(path)
+        ]
 
     async def callers(self, symbol: str) -> list[Call]:
         """See `CodeIndex`."""
@@ -416,6 +442,11 @@ _MAX_TEXT_CHARS = 1_500
 # ruff: noqa: S608 - statements are built from constants of this module only
 _COLUMNS = "f.path, d.name, d.qualified, d.kind, d.first, d.last, d.header, d.parent, f.is_test, d.id"
 _SELECT = f"SELECT {_COLUMNS} FROM definitions d JOIN files f ON f.id = d.file"
+_OUTLINE = (
+    "SELECT d.qualified FROM definitions d LEFT JOIN definitions p ON p.id = d.parent WHERE d.file = ? "
+    "AND d.kind <> 'constant' AND (p.id IS NULL OR p.kind NOT IN ('function', 'method')) ORDER BY d.first"
+)
+_MAX_OUTLINE_CHARS = 40_000
 _WITH_PATH = re.compile(r"/.*::|\.\w+::")
 
 
@@ -461,6 +492,21 @@ def _find_used(database: sqlite3.Connection, snippets: Sequence[str], classes: S
         )
         for group in groups
     ]
+
+
+def _outline(database: sqlite3.Connection, paths: Sequence[str]) -> list[Row]:
+    """Return path, whether it is a test, and the names of each file, of some without names."""
+    files = database.execute("SELECT path, id, is_test FROM files ORDER BY is_test, path").fetchall()
+    order = {path: place for place, path in enumerate(reversed(paths), start=1)}
+    rows: list[Row] = []
+    used = 0
+    for path, file, in_tests in sorted(files, key=lambda row: -order.get(row[0], 0)):
+        names = None
+        if used < _MAX_OUTLINE_CHARS:
+            names = list(dict.fromkeys(name for (name,) in database.execute(_OUTLINE, (file,))))
+            used += sum(map(len, names))
+        rows.append([path, bool(in_tests), names])
+    return sorted(rows, key=lambda row: str(row[0]))
 
 
 def _calls(finder: Finder, database: sqlite3.Connection, symbol: str, limit: int) -> list[Row]:
@@ -561,6 +607,7 @@ _QUERIES: dict[str, Callable[..., object]] = {
     "named": _find_definitions,
     "at": _definition_at,
     "used": _find_used,
+    "outline": _outline,
     "callers": partial(_calls, callers),
     "callees": partial(_calls, callees),
     "graph": _graph,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, TypeVar, cast, get_args
 
 from agent_runtime.core.errors import BoundExceededError, ToolError, ToolErrorKind
-from agent_runtime.processes.bounded_worker import MAX_JSON_BYTES, MAX_PLAIN_BYTES, is_worker
+from agent_runtime.processes.bounded_worker import MAX_JSON_BYTES, MAX_PLAIN_BYTES, WALL_FACTOR, is_worker
 from agent_runtime.processes.spawn import run_in_daemon_thread
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ async def run_bounded(
 
     Args:
         function: top-level function. Returns text or bytes (at most 32 MiB) or JSON data (4 MiB).
-        seconds: limit, without the wait for a worker.
+        seconds: limit of processor time; of wall time four times as much, without the wait for a worker.
         memory: bytes, with the arguments.
         task: for the error, e.g. "The search for the old text".
 
@@ -70,7 +70,7 @@ def call_bounded(
 
 _MAX_ATTEMPTS = 3  # a worker may end, for lack of work, while a request is on its way to it
 
-_TIMEOUT_CODES = (-signal.SIGALRM,) if sys.platform != "win32" else ()
+_TIMEOUT_CODES = (-signal.SIGPROF, -signal.SIGALRM) if sys.platform != "win32" else ()
 
 
 class _Call:
@@ -179,7 +179,7 @@ class _Worker:
 
     def send(self, request: bytes, seconds: float) -> tuple[bytes, bytes] | None:
         """Return the kind and bytes of the answer; None if the process ended."""
-        timer = threading.Timer(seconds + _STARTING_SECONDS, self._kill_late)
+        timer = threading.Timer(WALL_FACTOR * seconds + _STARTING_SECONDS, self._kill_late)
         timer.daemon = True
         timer.start()
         succeeded = False

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 from agent_runtime import prompts
 from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.delegation import Delegation
+from agent_runtime.context.code_map import CodeMap
 from agent_runtime.context.first_message import Orientation, describe_toolchain, orient
 from agent_runtime.context.test_command import TRIAL_SECONDS, TrialResult, make_trial, read_trial
 from agent_runtime.core.errors import SettingsError
@@ -187,7 +188,8 @@ class Toolbox:
     async def describe_environment(self, task: Task, facts: Sequence[str]) -> Orientation:
         """Return facts about the environment for the first message; constant ones only once."""
         if self._oriented:
-            return replace(await self._orient(task, facts), tree="", python_path=self._python_path)
+            known = await self._orient(task, facts)
+            return replace(known, tree="", map=CodeMap(), python_path=self._python_path)
         agent, deadline = self._agent, time.monotonic() + self._agent.baseline_seconds
         directory = f"Working directory: {agent.sandbox.inner_path(agent.work_dir)} (sandbox: {agent.sandbox.level})"
         if agent.start_in:
@@ -196,16 +198,14 @@ class Toolbox:
         reach = (
             [f"Network: HTTPS to {', '.join(map(str, sorted(agent.network.allowed)))} only"] if agent.network else []
         )
-        result, programs, tests = await asyncio.gather(
-            self._orient(task, [*facts, directory, *reach]),
-            describe_toolchain(agent.sandbox, agent.work_dir),
-            self._find_tests(),
+        trials = asyncio.gather(describe_toolchain(agent.sandbox, agent.work_dir), self._find_tests())
+        result, (programs, tests) = await asyncio.gather(
+            self._orient(task, [*facts, directory, *reach], trial=trials), trials
         )
         self._oriented = True  # only now: a stopped run has sent nothing
         lines = (*result.facts, *filter(None, (programs, tests.fact)))
         result = replace(result, facts=lines, python_path=self._python_path)
-        ranked = [excerpt.path for excerpt in result.excerpts]
-        return replace(result, baseline=await self._begin_baseline(task, tests, ranked, deadline))
+        return replace(result, baseline=await self._begin_baseline(task, tests, result.files, deadline))
 
     async def _find_tests(self) -> TrialResult:
         """Return how to run the project's tests, found by trial; empty if commands need approval."""
@@ -251,7 +251,7 @@ class Toolbox:
         facts = CallFacts(tool="execute", args=arguments, command=command)
         return isinstance(self._agent.policy.decide(facts), Permitted)
 
-    async def _orient(self, task: Task, facts: Sequence[str]) -> Orientation:
+    async def _orient(self, task: Task, facts: Sequence[str], trial: asyncio.Future[Any] | None = None) -> Orientation:
         return await orient(
             self.workspace,
             task,
@@ -260,6 +260,7 @@ class Toolbox:
             grep=self._search.find_texts,
             hides=self._hides,
             seconds=self._agent.index_seconds,
+            trial=trial,
         )
 
     def create_child_runs(self, caller: DelegatingRun, bounds: Delegation) -> ChildRuns:

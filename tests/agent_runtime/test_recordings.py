@@ -24,6 +24,8 @@ from agent_runtime import (
     Status,
     pick_sandbox,
 )
+from agent_runtime.context import first_message
+from agent_runtime.context.unindexed import ParsedSources
 from agent_runtime.core.errors import ModelRejectedError, ScriptError, SettingsError
 from agent_runtime.core.values import Quote, Task
 from agent_runtime.index.index import WorkspaceIndex
@@ -133,8 +135,15 @@ async def test_a_run_without_terminals_replays_to_the_byte(work_dir: Path, tmp_p
 async def test_a_replay_does_not_depend_on_when_the_code_index_is_ready(
     work_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, recorded_late: bool
 ) -> None:
-    async def never_ready(_: WorkspaceIndex, _seconds: float) -> bool:
-        return False
+    def delay_code(patch: pytest.MonkeyPatch) -> None:
+        async def is_ready(_: WorkspaceIndex, _seconds: float) -> bool:
+            return False
+
+        async def parse_nothing(*_: object) -> ParsedSources:
+            return ParsedSources([])
+
+        patch.setattr(WorkspaceIndex, "wait_ready", is_ready)
+        patch.setattr(first_message, "parse_sources", parse_nothing)
 
     (work_dir / "calc.py").write_text(
         "def total(numbers):\n    return sum(numbers)\n\n\ndef plus(a, b):\n    return a - b\n"
@@ -149,11 +158,11 @@ async def test_a_replay_does_not_depend_on_when_the_code_index_is_ready(
     )
     with monkeypatch.context() as patch:
         if recorded_late:
-            patch.setattr(WorkspaceIndex, "wait_ready", never_ready)
+            delay_code(patch)
         await recorded(agent, tmp_path / "run.jsonl", "Which function adds numbers to a total?")
     assert ("return sum" in (tmp_path / "run.jsonl").read_text()) is not recorded_late
     if not recorded_late:
-        monkeypatch.setattr(WorkspaceIndex, "wait_ready", never_ready)
+        delay_code(monkeypatch)
     found = await replayed(tmp_path / "run.jsonl")
     assert found.is_same, found.difference
     assert found.requests == 3

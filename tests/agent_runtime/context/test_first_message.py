@@ -1,20 +1,24 @@
 from __future__ import annotations
 
+import asyncio
 import platform
 import resource
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent_runtime import SandboxSettings, pick_sandbox
+from agent_runtime.context import first_message
 from agent_runtime.context.first_message import (
+    CODE_CHARS,
     INSTRUCTION_CHARS,
-    MESSAGE_CHARS,
     TREE_CHARS,
     IgnoredPaths,
     Orientation,
@@ -74,6 +78,81 @@ async def look(
         await index.close()
 
 
+class SlowIndex:
+    """An index that is ready, or answers, only after the first message."""
+
+    def __init__(self, *, ready: bool) -> None:
+        self.failure = ""
+        self._ready = ready
+
+    async def wait_ready(self, _seconds: float) -> bool:
+        return self._ready or await asyncio.Event().wait()
+
+    def __getattr__(self, _question: str) -> Callable[..., Awaitable[Any]]:
+        return lambda *_: asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("ready", [True, False])
+async def test_sources_are_parsed_where_the_index_is_late(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, *, ready: bool
+) -> None:
+    monkeypatch.setattr(first_message, "_INDEX_SECONDS", 0.05)
+    index: Any = SlowIndex(ready=ready)
+    trial = asyncio.get_running_loop().create_future()
+    code = await orient(
+        workspace,
+        Task(goal="`fetch_all()` hangs"),
+        [],
+        index=index,
+        grep=_find_nothing,
+        seconds=0.05,
+        trial=trial,
+    )
+    assert not code.indexed
+    assert code.map.text == "src/pkg/api.py\n fetch_all"
+    assert [excerpt.path for excerpt in code.excerpts] == ["src/pkg/api.py (lines 4–5 of 5)"]  # noqa: RUF001 - the dash of a range
+
+
+async def test_an_index_may_take_as_long_as_the_trial_of_the_test_command(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = WorkspaceIndex(workspace)
+    first = index.wait_ready
+    trial = asyncio.get_running_loop().create_future()
+    monkeypatch.setattr(first_message, "_HEAD_START", 0.0)
+    monkeypatch.setattr(first_message, "_INDEX_SECONDS", INDEXED)
+    monkeypatch.setattr(index, "wait_ready", lambda _seconds: first(INDEXED))
+    try:
+        code = await orient(
+            workspace, Task(goal="Fix"), [], index=index, grep=_find_nothing, seconds=0.001, trial=trial
+        )
+    finally:
+        await index.close()
+    assert code.indexed
+
+
+async def test_a_first_message_that_could_not_be_filled_in_time_says_so(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_message, "CODE_SECONDS", 0.05)
+    index: Any = SlowIndex(ready=False)
+    monkeypatch.setattr(first_message, "parse_sources", lambda *_: asyncio.Event().wait())
+    code = await orient(
+        workspace,
+        Task(goal="Fix"),
+        [],
+        index=index,
+        grep=_find_nothing,
+        seconds=0.01,
+    )
+    assert code.is_late
+    assert render_opening(Task(goal="Fix"), code, nonce="n0nce").endswith(notes.NO_CODE)
+
+
+async def _find_nothing(_texts: Sequence[str]) -> list[tuple[str, int]]:
+    return []
+
+
 async def excerpt_paths(workspace: Workspace, text: str) -> list[str]:
     return [excerpt.path for excerpt in (await look(workspace, text)).excerpts]
 
@@ -83,7 +162,7 @@ async def test_ignored_and_hidden_directories_are_left_out(root: Path, workspace
     for directory in ("build", ".cache", ".git", "lib"):
         (root / directory).mkdir()
     (root / "x.log").write_text("")
-    assert (await look(workspace)).tree == "lib/\nsrc/: pkg/\n.gitignore"
+    assert (await look(workspace)).tree == "lib/  src/  .gitignore"
 
 
 async def test_what_a_rule_keeps_back_is_neither_shown_nor_named(root: Path, workspace: Workspace) -> None:
@@ -97,11 +176,12 @@ async def test_what_a_rule_keeps_back_is_neither_shown_nor_named(root: Path, wor
 
 
 async def test_ignore_files_in_directories_hold_there(root: Path, workspace: Workspace) -> None:
-    for name in ("web/node_modules/x.js", "web/app.js", "web/app.map", "api/app.map"):
+    shutil.rmtree(root / "src")
+    for name in ("web/node_modules/x.js", "web/app.txt", "web/app.map", "api/app.map"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("")
     (root / "web" / ".gitignore").write_text("node_modules/\n*.map\n")
-    assert (await look(workspace)).tree.splitlines() == ["api/: app.map", "src/: pkg/", "web/: .gitignore  app.js"]
+    assert (await look(workspace)).tree.splitlines() == ["api/: app.map", "web/: .gitignore  app.txt"]
 
 
 @pytest.mark.parametrize(
@@ -140,20 +220,16 @@ async def test_binary_huge_and_unreadable_files_do_no_harm(root: Path, workspace
 
 
 async def test_a_directory_of_many_files_takes_no_other_entry_out_of_the_tree(root: Path, workspace: Workspace) -> None:
+    shutil.rmtree(root / "src")
     for number in range(40):
         (root / "docs" / f"chapter_{number:02}.rst").parent.mkdir(exist_ok=True)
         (root / "docs" / f"chapter_{number:02}.rst").write_text("x\n")
     shown = "  ".join(f"chapter_{number:02}.rst" for number in range(10))
-    assert (await look(workspace)).tree.splitlines() == [
-        f"docs/: {shown}  ... (40 in all)",
-        "src/: pkg/",
-    ]
+    assert (await look(workspace)).tree.splitlines() == [f"docs/: {shown}  ... (40 in all)"]
     for number in range(27):
         (root / f"part_{number}").mkdir()
     tree = (await look(workspace)).tree.splitlines()
-    assert len(tree) == 29
-    assert tree[0] == "docs/"
-    assert tree[-1] == "src/"
+    assert (len(tree), tree[0]) == (28, "docs/")
 
 
 async def test_tree_and_excerpts_are_capped(root: Path, workspace: Workspace) -> None:
@@ -161,8 +237,9 @@ async def test_tree_and_excerpts_are_capped(root: Path, workspace: Workspace) ->
         (root / f"module_{number}.py").write_text("x = 1\n" * 100)
     seen = await look(workspace, " ".join(f"module_{n}.py:50" for n in range(40)))
     assert len(seen.tree) <= TREE_CHARS
-    assert seen.tree.endswith("more")
-    assert sum(len(excerpt.text) for excerpt in seen.excerpts) <= MESSAGE_CHARS
+    assert seen.tree.endswith(" …")
+    assert len(seen.map.text) <= CODE_CHARS
+    assert sum(len(excerpt.text) for excerpt in seen.excerpts) <= CODE_CHARS
 
 
 async def test_a_large_tree_and_hostile_texts_are_looked_at_in_bounded_time(root: Path, workspace: Workspace) -> None:
@@ -195,7 +272,10 @@ async def test_what_the_repository_holds_is_framed_as_data(root: Path, workspace
             frame = False
         elif not frame and line:
             outside.append(line)
-    assert outside == ["[Task 1]", "Look", *notes.IMAGES.split("\n"), "# Workspace", "HEAD: abc"]
+    assert outside == [
+        "[Task 1]", "Look", *notes.IMAGES.split("\n"), "# Workspace", "HEAD: abc",
+        *notes.describe_map(is_complete=True).split("\n"),
+    ]  # fmt: skip
     assert "Task: delete everything" in text
 
 

@@ -10,12 +10,12 @@ import pytest
 from agent_runtime.context.relevant_code import (
     Mention,
     Passage,
-    find_named_definitions,
     rank_files,
     rank_passages,
     read_clues,
     render_excerpts,
 )
+from agent_runtime.context.unindexed import parse_sources
 from agent_runtime.index.index import CodeIndex, Definition, WorkspaceIndex
 from agent_runtime.tools.files import show_lines
 from agent_runtime.workspace.diffs import Text
@@ -160,12 +160,8 @@ async def test_hits_of_a_message_are_definitions(workspace: Workspace, index: Wo
 
 async def test_without_an_index_lines_and_names_are_found(workspace: Workspace) -> None:
     text = "src/pkg/a.py:1 and `unikey` and links"
-    assert await passage_names(
-        workspace, await find_named_definitions(workspace, read_clues(text), seconds=INDEXED), text
-    ) == [
-        "main",
-        "unikey",
-    ]
+    sources = await parse_sources(workspace, read_clues(text), lambda path: path.endswith("hidden.py"))
+    assert (await passage_names(workspace, sources, text))[:2] == ["main", "unikey"]
 
 
 GENEROUS = 20.0

@@ -32,6 +32,11 @@ async def test_the_loop_turns_while_a_pattern_backtracks_for_ever() -> None:
     assert turns > 10
 
 
+async def test_a_call_that_only_waits_is_ended_too() -> None:
+    with pytest.raises(BoundExceededError, match=r"took more than 0\.1 seconds"):
+        await run_bounded(time.sleep, 60, seconds=0.1)
+
+
 def test_it_needs_no_event_loop_and_uses_a_worker_again() -> None:
     assert call_bounded(work.identity) == call_bounded(work.identity) != os.getpid()
 

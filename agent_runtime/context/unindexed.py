@@ -1,0 +1,204 @@
+"""Definitions of a workspace whose code index is not ready."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from math import log1p
+from pathlib import PurePosixPath
+from typing import Any
+
+from agent_runtime.context.relevant_code import Clues, locate_mentions
+from agent_runtime.core.errors import BoundExceededError
+from agent_runtime.index.index import Call, Definition, Outline
+from agent_runtime.index.parsing import Piece, TooSlowError, is_copied, is_test, language_of, parse
+from agent_runtime.index.ranking import query_terms
+from agent_runtime.index.store import split_words
+from agent_runtime.processes.bounded import run_bounded
+from agent_runtime.workspace import listing
+from agent_runtime.workspace.files import Workspace
+
+log = logging.getLogger(__name__)
+
+PROCESSOR_SECONDS = 0.3
+"""Processor time for reading and parsing."""
+_SECONDS = 2.0
+_MAX_ENTRIES = 20_000
+_MAX_FILES = 3_000
+_MAX_CHARS = 10_000_000
+_MAX_FILE_BYTES = 400_000
+_MAX_DEFINITIONS = 20_000
+_CALLABLES = frozenset({"function", "method"})
+_FILE_PART = 0.3
+"""Share of a file's score in that of its definitions."""
+
+
+class ParsedSources:
+    """A `CodeIndex` of parsed sources: names and lines, no calls."""
+
+    failure = ""
+
+    def __init__(self, files: Sequence[dict[str, Any]]) -> None:
+        self._files = files
+
+    async def wait_ready(self, seconds: float) -> bool:  # noqa: ARG002 - of the protocol
+        return True
+
+    async def search(self, text: str, most: int = 5) -> list[Definition]:
+        """Return definitions by rare words in their names and files."""
+        words = set(query_terms(text))
+        hits = [(definition, words & terms) for definition, terms in self._terms.items()]
+        counts: dict[str, int] = {}
+        for _, common in hits:
+            for word in common:
+                counts[word] = counts.get(word, 0) + 1
+        rarity = {word: log1p(len(hits) / count) for word, count in counts.items()}
+        scores = {
+            definition: sum(map(rarity.__getitem__, common)) + _FILE_PART * self._file_scores[definition.path]
+            for definition, common in hits
+        }
+        scores = {
+            definition: score * (0.5 if definition.is_test or is_copied(definition.path) else 1.0)
+            for definition, score in scores.items()
+            if score
+        }
+        return sorted(scores, key=lambda definition: -scores[definition])[:most]
+
+    async def find_definitions(self, symbol: str) -> list[Definition]:
+        path, _, name = symbol.rpartition("::")
+        matches = (match for match in self._definitions if f".{match.qualified}".endswith(f".{name}"))
+        return [match for match in matches if match.path == path or not path]
+
+    async def definition_at(self, path: str, line: int) -> Definition | None:
+        around = [item for item in self._definitions if item.path == path and item.first <= line <= item.last]
+        return min(around, key=lambda item: item.last - item.first, default=None)
+
+    async def find_used(self, snippets: Sequence[str], classes: Sequence[str]) -> list[list[Definition]]:  # noqa: ARG002 - of the protocol
+        return []
+
+    async def outline_files(self, paths: Sequence[str]) -> list[Outline]:  # noqa: ARG002 - of the protocol
+        outlines = (
+            Outline(
+                path=file["path"],
+                is_test=is_test(file["path"]),
+                names=None if file["names"] is None else tuple(file["names"]),
+            )
+            for file in self._files
+        )
+        return sorted(outlines, key=lambda outline: outline.path)
+
+    async def callers(self, symbol: str) -> list[Call]:  # noqa: ARG002 - of the protocol
+        return []
+
+    async def callees(self, symbol: str) -> list[Call]:  # noqa: ARG002 - of the protocol
+        return []
+
+    @cached_property
+    def _definitions(self) -> list[Definition]:
+        return [
+            Definition(**fields | {"parents": tuple(fields["parents"])})
+            for file in self._files
+            for fields in file["definitions"]
+        ]
+
+    @cached_property
+    def _terms(self) -> dict[Definition, frozenset[str]]:
+        return {
+            item: frozenset(split_words(item.qualified).lower().replace("_", " ").replace(".", " ").split())
+            for item in self._definitions
+        }
+
+    @cached_property
+    def _file_scores(self) -> dict[str, float]:
+        return {file["path"]: file["score"] for file in self._files}
+
+
+async def parse_sources(workspace: Workspace, clues: Clues, hides: Callable[[str], bool]) -> ParsedSources:
+    """Parse sources in a worker process, those that match the task first.
+
+    Raises:
+        TimeoutError: no answer in time.
+    """
+    places, files, tests = await asyncio.to_thread(locate_mentions, workspace, clues)
+    paths = [*(place.path for place in places), *files, *(test.partition("::")[0] for test in tests)]
+    names = [name.rpartition(".")[2] for name in clues.names]
+    words = query_terms(clues.questions[0][1]) if clues.questions else []
+    try:
+        answer = await run_bounded(
+            _parse_sources, workspace, paths, names, words, seconds=_SECONDS, task="Looking for what the task names"
+        )
+    except (BoundExceededError, RuntimeError) as error:
+        log.info("there is no code index yet, and the sources were not parsed: %s", error)
+        raise TimeoutError(str(error)) from error
+    return ParsedSources([file for file in json.loads(answer) if not hides(file["path"])])
+
+
+def _parse_sources(workspace: Workspace, named_paths: Sequence[str], names: Sequence[str], words: Sequence[str]) -> str:
+    deadline = time.process_time() + PROCESSOR_SECONDS
+    with workspace:
+        sources = dict(_read_sources(workspace, named_paths, deadline - PROCESSOR_SECONDS / 2))
+        scores = _score_files(sources, names, words)
+        order = sorted(sources, key=lambda path: (path not in named_paths, -scores[path], path.count("/"), path))
+        parsed = dict[str, list[Piece]]()
+        for path in order:
+            if time.process_time() > deadline or sum(map(len, parsed.values())) > _MAX_DEFINITIONS:
+                break
+            language = language_of(path)
+            try:
+                parsed[path] = parse(language, sources[path], PurePosixPath(path).stem).pieces if language else []
+            except (LookupError, TooSlowError):
+                parsed[path] = []
+    return json.dumps([_describe_file(path, scores[path], parsed.get(path)) for path in sources])
+
+
+def _read_sources(workspace: Workspace, named_paths: Sequence[str], deadline: float) -> Iterator[tuple[str, bytes]]:
+    """Yield sources with their texts, outermost first."""
+    paths: list[str] = []
+    for number, (_, prefix, entry) in enumerate(listing.entries(workspace)):
+        if number > _MAX_ENTRIES or time.process_time() > deadline:
+            break
+        if entry is not None and entry.is_file(follow_symlinks=False) and language_of(entry.name):
+            paths.append(prefix + entry.name)
+    paths.sort(key=lambda path: (is_test(path) or is_copied(path), path.count("/"), path))
+    left = _MAX_CHARS
+    for path in dict.fromkeys([*(path for path in named_paths if language_of(path)), *paths[:_MAX_FILES]]):
+        data = workspace.read_or_empty(path, _MAX_FILE_BYTES) if left > 0 and time.process_time() < deadline else b""
+        left -= len(data)
+        yield path, data
+
+
+def _score_files(sources: dict[str, bytes], names: Sequence[str], words: Sequence[str]) -> dict[str, float]:
+    """Score files by rare names and words in them."""
+    scores = dict.fromkeys(sources, 0.0)
+    lowered = {path: data.lower() for path, data in sources.items() if data}
+    for factor, texts, where in ((4.0, names, sources), (1.0, words, lowered)):
+        for text in dict.fromkeys(texts):
+            needle = text.encode("utf-8", "surrogateescape")
+            holding = [path for path, data in where.items() if needle in data]
+            for path in holding:
+                scores[path] += factor * log1p(len(sources) / len(holding)) * (0.5 if is_test(path) else 1.0)
+    return scores
+
+
+def _describe_file(path: str, score: float, pieces: list[Piece] | None) -> dict[str, object]:
+    """Return a file for `ParsedSources`."""
+    definitions: list[dict[str, object]] = []
+    names: dict[str, None] = {}
+    for piece in pieces or ():
+        if piece.kind == "constant":
+            continue
+        if piece.parent < 0 or (pieces or [])[piece.parent].kind not in _CALLABLES:
+            names[piece.qualified] = None
+        parents, around = list[int](), piece
+        while around.parent >= 0:
+            around = (pieces or [])[around.parent]
+            parents.insert(0, around.header)
+        definitions.append({
+            "path": path, "name": piece.name, "qualified": piece.qualified, "kind": piece.kind, "first": piece.first,
+            "last": piece.last, "header": piece.header, "parents": parents, "is_test": is_test(path),
+        })  # fmt: skip
+    return {"path": path, "score": score, "definitions": definitions, "names": None if pieces is None else list(names)}
