@@ -529,7 +529,6 @@ def tool_schema(tool: Tool, *, is_brief: bool = False) -> ToolSchema:
         definitions |= schema.pop("$defs", {})
         if is_brief:  # the description lists the values
             schema.pop("enum", None)
-            schema = schema.get("anyOf", [schema])[0]
         if parameter.kind is parameter.VAR_POSITIONAL:
             schema = {"type": "array", "items": schema}
         elif parameter.default is parameter.empty:
@@ -558,8 +557,9 @@ def _parameter_schema(check: TypeAdapter[Any] | None) -> dict[str, Any]:
         return {}
     # `required` already marks optional arguments; null would cost tokens in every request.
     options = schema.get("anyOf")
-    if isinstance(options, list) and {"type": "null"} in options:
-        options = [option for option in options if option != {"type": "null"}]
+    if isinstance(options, list):  # a list and a tuple have one schema
+        null = {"type": "null"}
+        options = [each for at, each in enumerate(options) if each != null and each not in options[:at]]
         return options[0] if len(options) == 1 and "$defs" not in schema else schema | {"anyOf": options}
     return schema
 

@@ -59,7 +59,7 @@ async def test_jobs_on_one_repository_send_the_same_prompt(
     assert first == second == elsewhere
 
 
-@pytest.mark.parametrize(("transport", "most"), [("blocks", 3_000), ("tools", 3_800)])
+@pytest.mark.parametrize(("transport", "most"), [("blocks", 3_000), ("tools", 3_850)])
 async def test_the_prompt_with_all_tools_is_short(
     place: Path, sandbox: Sandbox, transport: TransportName, most: int
 ) -> None:
