@@ -13,7 +13,6 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from itertools import takewhile
 from pathlib import PurePosixPath
 
 from agent_runtime.agent.agent import Agent
@@ -36,6 +35,7 @@ _FILE_BYTES, _READ_BYTES = 1_000_000, 20_000
 _MAX_FILES, _MAX_READ, _MAX_RANKED, _MAX_FAILURES = 3, 300, 5, 200
 _TEST_NAME = re.compile(r"\btest_\w{1,80}\b")
 _SOURCE_NAME = re.compile(r"\b(?:[\w.-]{1,80}/){0,12}\w{1,80}\.py\b")
+_IMPORT = re.compile(r"^\s{0,20}(?:from|import)\s([^\n#]{0,200})", re.MULTILINE)
 _FAILED = re.compile(r"FAILED (?P<test>[\w./-]{1,300}\.py::[^\s\[\]`]{1,200}(?:\[[^`]{0,300}?\])?)(?: - .*)?")
 _SUMMARY = re.compile(
     r"(?:=+ )?(?P<failed>\d{1,5}) failed(?P<passed>, \d{1,6} passed)?"
@@ -90,41 +90,25 @@ def choose_tests(
 ) -> tuple[str, ...]:
     """Return the test files that a task names, else those whose names or imports match its or the `ranked` paths."""
     text = _text_of(task)
-    names = set(_TEST_NAME.findall(text))
-    near: dict[str, str] = {}
-    for path in (*_SOURCE_NAME.findall(text), *ranked):
-        near.setdefault(PurePosixPath(path).stem, path)
-    stems = [*near][:_MAX_RANKED]
-    imports = re.compile(
-        rf"^\s{{0,20}}(?:from|import)\s[^\n]{{0,200}}?\b({'|'.join(map(re.escape, stems))})\b", re.MULTILINE
-    )
+    names, sources = set(_TEST_NAME.findall(text)), [*_SOURCE_NAME.findall(text), *ranked][:_MAX_RANKED]
 
-    def score(path: str, content: str) -> tuple[int, int, int]:
-        stem = PurePosixPath(path).stem
+    def score(path: str) -> tuple[int, int]:
+        data = workspace.read_or_empty(posixpath.join(start_in, path), _FILE_BYTES)[:_READ_BYTES]
+        content, stem = data.decode(errors="replace"), PurePosixPath(path).stem
         if f"{stem}.py" in text or not names.isdisjoint(_TEST_NAME.findall(content)):
-            return 3, 0, 0
-        tested = stem if stem in stems else stem.removeprefix("test_").removesuffix("_test")
-        imported = imports.search(content) if stems else None
-        related = {*tested.split("_"), imported[1] if imported else ""}
-        scores = [
-            (2 if stem == tested else 1, count_shared(near[stem], path), -at)
-            for at, stem in enumerate(stems)
-            if stem == tested or not related.isdisjoint((stem, *stem.split("_")))
-        ]
-        return max(scores, default=(0, 0, 0))
+            return 3, 0
+        tested = stem.removeprefix("test_").removesuffix("_test")
+        related = {*tested.split("_"), *re.findall(r"\w+", " ".join(_IMPORT.findall(content)))}
+        scores = [(0, 0)]
+        for source in sources:
+            name, shared = PurePosixPath(source).stem, zip(source.split("/"), path.split("/"), strict=False)
+            if name in {stem, tested} or not related.isdisjoint((name, *name.split("_"))):
+                scores.append((2 if name in {stem, tested} else 1, sum(ours == theirs for ours, theirs in shared)))
+        return max(scores)
 
-    scores: dict[str, tuple[int, int, int]] = {}
-    for at, path in enumerate(files):
-        data = workspace.read_or_empty(posixpath.join(start_in, path), _FILE_BYTES) if at < _MAX_READ else b""
-        scores[path] = score(path, data[:_READ_BYTES].decode(errors="replace"))
-    nearest = sorted((path for path in files if scores[path][0]), key=lambda path: scores[path], reverse=True)
+    scores = {path: score(path) for path in files[:_MAX_READ]}
+    nearest = sorted((path for path in scores if scores[path][0]), key=lambda path: scores[path], reverse=True)
     return tuple(nearest[:_MAX_FILES] or files[:1])
-
-
-def count_shared(path: str, other: str) -> int:
-    """Return the number of directories that two paths share from the root on."""
-    pairs = zip(path.split("/"), other.split("/"), strict=False)
-    return sum(1 for _ in takewhile(lambda names: names[0] == names[1], pairs))
 
 
 def is_about(task: Task, test: str) -> bool:

@@ -28,6 +28,7 @@ from agent_runtime.core.events import (
     ChildResult,
     ChildWatched,
     Event,
+    MessageInjected,
     NetworkLost,
     NetworkUsed,
     Paused,
@@ -48,7 +49,7 @@ from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.index.store import has_sources
 from agent_runtime.policy.policy import CallFacts, Permitted
 from agent_runtime.providers.protocol import Provider, ToolSchema, tool_calling
-from agent_runtime.run.baseline import choose_tests, digest_file, excuse_failures, take_baseline
+from agent_runtime.run.baseline import choose_tests, digest_file, excuse_failures, is_about, take_baseline
 from agent_runtime.run.checkpoint import read_transport
 from agent_runtime.run.mcp import Servers
 from agent_runtime.run.state import RunState
@@ -244,7 +245,9 @@ class Toolbox:
 
     def _excuse_failures(self, command: str, output: str) -> tuple[str, ...]:
         digest = partial(digest_file, self.workspace, self._agent.start_in)
-        return excuse_failures(self._state.progress.failures, command, output, digest)
+        excused = excuse_failures(self._state.progress.failures, command, output, digest)
+        messages = [Task(goal=event.text) for event in self._state.events if isinstance(event, MessageInjected)]
+        return () if any(is_about(message, test) for message in messages for test in excused) else excused
 
     def _is_permitted(self, command: str) -> bool:
         arguments: dict[str, Plain] = {"session_id": "main", "command": command}

@@ -192,11 +192,13 @@ class Bench:
         self.session: Session = InMemorySession()
         self.withdrawn = 0
 
-    async def run(self, *replies: str, resumes: bool = False, **settings: object) -> Outcome:
+    async def run(self, *replies: str, resumes: bool = False, message: str = "", **settings: object) -> Outcome:
         provider = settings.pop("provider", ScriptedProvider([*replies]))
         sandbox = pick_sandbox("local", SandboxSettings())
         agent = Agent(provider=provider, work_dir=self.project, sandbox=sandbox, chat=False, **settings)  # type: ignore[arg-type]
         async with AsyncRuntime(agent, self.session, listeners=[self._count]) as runtime:
+            if message:
+                runtime.send_message(message)
             return await (runtime.resume() if resumes else runtime.run("Fix it"))
 
     def _count(self, event: object) -> None:
@@ -255,6 +257,12 @@ async def test_a_completion_is_withdrawn_as_before_where_anything_else_fails(ben
     block = f'```codepilot\nexecute("main", {command!r})\nexecute("main", "bin/pytest -q", check=True)\n```\n{DONE}'
     outcome = await bench.run(block, DONE.replace("Done", "It fails"))
     assert (outcome.summary, outcome.steps, bench.withdrawn) == ("It fails.", 2, 1)
+
+
+@pytest.mark.usefixtures("fails_before")
+async def test_a_failure_that_a_later_message_is_about_is_not_excused(bench: Bench) -> None:
+    outcome = await bench.run(_call("bin/pytest -q"), DONE, message="And repair test_old.")
+    assert (outcome.summary, outcome.steps, bench.withdrawn) == ("Done.", 2, 1)
 
 
 async def test_a_run_without_a_baseline_is_as_before(bench: Bench) -> None:
