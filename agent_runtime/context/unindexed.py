@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from math import log1p
 from pathlib import PurePosixPath
 from typing import Any
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 PROCESSOR_SECONDS = 0.3
 """Processor time for reading and parsing."""
+_WALL_SECONDS, _LEAST_WALL_SECONDS = 2.0, 0.5
+"""Wall time from the call on, and in the worker, which a busy machine may start late."""
 _SECONDS = 2.0
 _MAX_ENTRIES = 20_000
 _MAX_FILES = 3_000
@@ -129,7 +131,14 @@ async def parse_sources(workspace: Workspace, clues: Clues, hides: Callable[[str
     words = query_terms(clues.questions[0][1]) if clues.questions else []
     try:
         answer = await run_bounded(
-            _parse_sources, workspace, paths, names, words, seconds=_SECONDS, task="Looking for what the task names"
+            _parse_sources,
+            workspace,
+            paths,
+            names,
+            words,
+            time.monotonic() + _WALL_SECONDS,
+            seconds=_SECONDS,
+            task="Looking for what the task names",
         )
     except (BoundExceededError, RuntimeError) as error:
         log.info("there is no code index yet, and the sources were not parsed: %s", error)
@@ -137,15 +146,26 @@ async def parse_sources(workspace: Workspace, clues: Clues, hides: Callable[[str
     return ParsedSources([file for file in json.loads(answer) if not hides(file["path"])])
 
 
-def _parse_sources(workspace: Workspace, named_paths: Sequence[str], names: Sequence[str], words: Sequence[str]) -> str:
-    deadline = time.process_time() + PROCESSOR_SECONDS
+def _parse_sources(
+    workspace: Workspace, named_paths: Sequence[str], names: Sequence[str], words: Sequence[str], wall_end: float
+) -> str:
+    processor_end = time.process_time() + PROCESSOR_SECONDS
+    wall_end = max(wall_end, time.monotonic() + _LEAST_WALL_SECONDS)
+
+    def is_over(rest: float = 0.0) -> bool:
+        """Whether less than a share of the processor's or the wall's time is left."""
+        return (
+            processor_end - time.process_time() < rest * PROCESSOR_SECONDS
+            or wall_end - time.monotonic() < rest * _LEAST_WALL_SECONDS
+        )
+
     with workspace:
-        sources = dict(_read_sources(workspace, named_paths, deadline - PROCESSOR_SECONDS / 2))
+        sources = dict(_read_sources(workspace, named_paths, partial(is_over, 0.5)))
         scores = _score_files(sources, names, words)
         order = sorted(sources, key=lambda path: (path not in named_paths, -scores[path], path.count("/"), path))
         parsed = dict[str, list[Piece]]()
         for path in order:
-            if time.process_time() > deadline or sum(map(len, parsed.values())) > _MAX_DEFINITIONS:
+            if is_over() or sum(map(len, parsed.values())) > _MAX_DEFINITIONS:
                 break
             language = language_of(path)
             try:
@@ -155,18 +175,20 @@ def _parse_sources(workspace: Workspace, named_paths: Sequence[str], names: Sequ
     return json.dumps([_describe_file(path, scores[path], parsed.get(path)) for path in sources])
 
 
-def _read_sources(workspace: Workspace, named_paths: Sequence[str], deadline: float) -> Iterator[tuple[str, bytes]]:
+def _read_sources(
+    workspace: Workspace, named_paths: Sequence[str], is_over: Callable[[], bool]
+) -> Iterator[tuple[str, bytes]]:
     """Yield sources with their texts, outermost first."""
     paths: list[str] = []
     for number, (_, prefix, entry) in enumerate(listing.entries(workspace)):
-        if number > _MAX_ENTRIES or time.process_time() > deadline:
+        if number > _MAX_ENTRIES or is_over():
             break
         if entry is not None and entry.is_file(follow_symlinks=False) and language_of(entry.name):
             paths.append(prefix + entry.name)
     paths.sort(key=lambda path: (is_test(path) or is_copied(path), path.count("/"), path))
     left = _MAX_CHARS
     for path in dict.fromkeys([*(path for path in named_paths if language_of(path)), *paths[:_MAX_FILES]]):
-        data = workspace.read_or_empty(path, _MAX_FILE_BYTES) if left > 0 and time.process_time() < deadline else b""
+        data = workspace.read_or_empty(path, _MAX_FILE_BYTES) if left > 0 and not is_over() else b""
         left -= len(data)
         yield path, data
 
