@@ -146,7 +146,7 @@ async def test_every_kind_of_outage_of_five_minutes_is_survived(world: World, an
     assert len(world.events_of(ReplyBroken)) <= MAX_BILLED
 
 
-@pytest.mark.parametrize(("patience", "shortest", "longest"), [(0.0, 1.0, 5.0), (300.0, 100.0, 320.0)])
+@pytest.mark.parametrize(("patience", "shortest", "longest"), [(0.0, 1.0, 5.0), (60.0, 20.0, 70.0)])
 async def test_a_service_that_was_never_reached_is_tried_for_seconds(
     world: World, patience: float, shortest: float, longest: float
 ) -> None:

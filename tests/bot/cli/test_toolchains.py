@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,25 +23,18 @@ from bot.__main__ import cli
 from tests.agent_runtime.compat.llm_models import ScriptedModel, execute, plugged
 
 ROOT = Path(__file__).parents[3]
-_PACKAGES = ("_pytest", "iniconfig", "packaging", "pluggy", "py.py", "pygments", "pytest")
 
 
 @pytest.fixture(scope="module")
 def with_pytest() -> Iterator[Path]:
-    """A project with pytest in an environment of its own."""
+    """A project with a test runner, which starts sooner than pytest, in an environment of its own."""
     folder = tempfile.TemporaryDirectory(dir="/tmp")  # a sandbox has a /dev of its own
     project = Path(folder.name)
     venv.create(project / ".venv", with_pip=False)
     site = next((project / ".venv").glob("lib/python3*/site-packages"))
-    installed = Path(pytest.__file__).parent.parent
-    for name in _PACKAGES:
-        for source in (*installed.glob(name), *installed.glob(f"{name}-*.dist-info")):
-            if source.is_dir():
-                shutil.copytree(source, site / source.name, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(source, site)
+    (site / "pytest.py").write_text("import test_sum\ntest_sum.test_sum()\nprint('1 passed')\n")
     program = project / ".venv" / "bin" / "pytest"
-    program.write_text(f"#!{project}/.venv/bin/python\nimport pytest; raise SystemExit(pytest.main())\n")
+    program.write_text(f"#!{project}/.venv/bin/python\nimport sys; sys.path.insert(0, '.'); import pytest\n")
     program.chmod(0o755)
     (project / "test_sum.py").write_text("def test_sum():\n    assert 1 + 1 == 2\n")
     yield project
