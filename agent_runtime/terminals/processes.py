@@ -64,12 +64,17 @@ class ProcessFamily:
     async def kill(self, *, within: float) -> bool:
         """Kill repeatedly until none is left; return False after `within` seconds."""
         deadline = time.monotonic() + within
-        # Off the event loop, as the programs decide on the number of processes and the size of environments.
-        while await asyncio.to_thread(self._signal, signal.SIGKILL):
+        while True:
+            try:
+                # Off the event loop, as the programs decide on the number of processes and the size of environments.
+                is_any_left = await asyncio.to_thread(self._signal, signal.SIGKILL)
+            except RuntimeError:  # `asyncio.run` is ending: its loop starts no threads any more
+                is_any_left = self._signal(signal.SIGKILL)
+            if not is_any_left:
+                return True
             if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(0.001)
-        return True
 
     def signal_group(self, group: int, number: signal.Signals) -> None:
         """Send a signal to a process group of the session."""

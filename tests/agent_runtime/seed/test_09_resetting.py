@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -191,6 +192,22 @@ def test_between_two_event_loops_it_resets_as_well(described: Callable[..., tupl
         assert model.requests[-1].messages[0].text.startswith("[Task 1]\nSecond")
         assert "/\n" not in runtime.messages[-1]["content"]
         runner.run(runtime.close())
+
+
+def test_a_loop_that_ends_while_programs_are_ended_reports_no_error(
+    described: Callable[..., tuple[Agent, Model]], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run_and_reset(turns: int) -> None:
+        runtime = AsyncRuntime(described(reply('execute("main", "true")'), reply(done="Done."))[0])
+        await runtime.run("Do it")
+        reset(runtime)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    for turns in range(8):
+        asyncio.run(run_and_reset(turns))
+        gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 async def test_a_thread_resets_a_run_that_the_loop_works_on(start: Start) -> None:
