@@ -14,13 +14,22 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from agent_runtime import ModelRejectedError, SandboxSettings, SessionError, pick_sandbox
+from agent_runtime import (
+    ModelRejectedError,
+    Network,
+    Policy,
+    SandboxSettings,
+    ScriptedProvider,
+    SessionError,
+    pick_sandbox,
+)
 from bot.__main__ import cli
 from bot.domain.errors import ConfigError, QueueError
+from bot.jobs.context import AgentSpec
 from bot.jobs.storage import DatabaseJobSessions, FileJobSessions, PatchBlobs, PatchFiles
 from bot.publishing.render import settings_to_inputs
 from bot.server import build
-from bot.server.build import build_model, open_storage, visible_directories
+from bot.server.build import agent_factory, build_model, open_storage, visible_directories
 from bot.server.serve import build_service
 from bot.settings.load import load
 from bot.settings.models import AgentSettings
@@ -194,6 +203,29 @@ def test_the_operator_prints_a_patch_by_the_id_of_its_job(
 
 def _printed(environ: Mapping[str, str], job_id: str) -> Result:
     return CliRunner().invoke(cli, ["patch", job_id], env=dict(environ))
+
+
+@pytest.mark.parametrize("attended", [True, False])
+def test_an_agent_is_offered_questions_where_a_user_can_answer(tmp_path: Path, *, attended: bool) -> None:
+    make = agent_factory(
+        AgentSettings(),
+        lambda: ScriptedProvider([]),
+        pick_sandbox("local", SandboxSettings()),
+        servers={},
+        state_key=bytes(32),
+        scrub=str,
+    )
+    spec = AgentSpec(
+        work_dir=tmp_path,
+        policy=Policy(),
+        tools=("find", "ask_user"),
+        model="",
+        network=Network(),
+        instructions={},
+        session=None,
+        attended=attended,
+    )
+    assert ("ask_user" in make(spec, ())._toolbox.system_prompt) is attended
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "openai"])
