@@ -251,9 +251,10 @@ def workspace(folder: Path, name: str) -> Path:
         run([packages / "bin" / "pip", "install", "--quiet", "pytest", *issue.get("needs", [])], check=True)
         (site,) = packages.glob("lib/python*/site-packages")
         (site / "workspace.pth").write_text("/workspace/src\n/workspace\n", encoding="utf-8")
+        (packages / ".gitignore").write_text("*\n", encoding="utf-8")  # as virtualenv, uv and newer Pythons do
         git = ["git", "-C", str(new), "-c", "user.name=mona", "-c", "user.email=mona@example.com"]
         run([*git, "init", "--quiet", "--initial-branch=main"], check=True)
-        (new / ".git/info/exclude").write_text(".venv/\n__pycache__/\n.pytest_cache/\n", encoding="utf-8")
+        (new / ".git/info/exclude").write_text("__pycache__/\n.pytest_cache/\n", encoding="utf-8")
         run([*git, "add", "--all"], check=True)
         run([*git, "commit", "--quiet", "--message", f"Release {issue['package']}"], check=True)
         new.rename(place)

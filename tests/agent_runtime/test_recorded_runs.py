@@ -12,7 +12,7 @@ from agent_runtime.providers.protocol import Message, Request
 from bench import replays
 from bench.replays import ISSUES
 
-MAX_PRICED_TOKENS = 77_000
+MAX_PRICED_TOKENS = 51_500
 """Of all recorded runs together; only falls."""
 
 
