@@ -62,7 +62,7 @@ _EXIT = re.compile(r"^exit=(\d{1,3})\s*$", re.MULTILINE)
 def read_failures(output: str) -> tuple[tuple[str, ...], bool]:
     """Return the failed tests in one complete summary of pytest without errors, and whether others passed."""
     lines = [line.rstrip() for line in output.splitlines()]
-    tests = tuple(match["test"] for line in lines if (match := _FAILED.fullmatch(line)))
+    tests = tuple(match["test"] for line in lines if line.isprintable() and (match := _FAILED.fullmatch(line)))
     summaries = [match for line in lines if (match := _SUMMARY.fullmatch(line))]
     is_complete = len(summaries) == 1 and int(summaries[0]["failed"]) == len(tests) == len(set(tests))
     if not is_complete or any(line.startswith(_INCOMPLETE) for line in lines):

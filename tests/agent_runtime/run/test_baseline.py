@@ -74,6 +74,7 @@ def _call(command: str, *, completes: bool = True, check: bool = True) -> str:
         pytest.param(f"{ONE_FAILS}{ONE_FAILS}", (), False, id="two runs"),
         pytest.param(f"!!!!! stopping after 1 failures !!!!!\n{ONE_FAILS}", (), False, id="stopped at a failure"),
         pytest.param(ONE_FAILS.replace("FAILED ", "SUBFAILED[a] "), (), False, id="subtests"),
+        pytest.param(ONE_FAILS.replace("test_old", "test_\u202eold"), (), False, id="a name with hidden characters"),
         pytest.param(ONE_FAILS.replace("test_old", "test_`old`"), (), False, id="a name that would leave a quote"),
     ],
 )
