@@ -1,4 +1,4 @@
-"""The examples of llm-coding-agent's documents, changed in their import lines and in the path of the project."""
+"""The examples of llm-coding-agent's document, word for word but for their import lines and the path of the project."""
 
 from __future__ import annotations
 
@@ -14,34 +14,38 @@ from llm.cli import cli
 
 from tests.agent_runtime.compat.llm_models import ScriptedModel, plugged, read, write
 
-TOOLS = """
+TOOLS = (
+    """\
 from llm_coding_agent import CodingTools
 
 tools = CodingTools("/path/to/project")
-print(tools.read_file("README.md")) # numbered lines, like cat -n
+print(tools.read_file("README.md"))          # numbered lines, like cat -n
 print(tools.read_file("big.log", offset=100, limit=50))
-tools.write_file("notes/todo.md", "- ship it\\n") # creates parent dirs
+tools.write_file("notes/todo.md", "- ship it\\n")   # creates parent dirs
 print(tools.edit_file("app.py", "DEBUG = True", "DEBUG = False"))
-
-print(tools.list_files("**/*.py")) # newest first, respects .gitignore
-print(tools.search_files("TODO", glob="*.py")) # path:line:content matches
-
+""",
+    """\
+print(tools.list_files("**/*.py"))            # newest first, respects .gitignore
+print(tools.search_files("TODO", glob="*.py"))  # path:line:content matches
+""",
+    """\
 print(tools.execute_command("pytest -x", timeout=300))
-"""
-AGENT = """
+""",
+)
+AGENT = """\
 from llm_coding_agent import CodingAgent
 
 agent = CodingAgent(
-    model="gpt-4.1-mini", # any llm model ID, or a model instance
+    model="gpt-4.1-mini",        # any llm model ID, or a model instance
     root="/path/to/project",
-    approve=True, # approve every tool call
+    approve=True,                # approve every tool call
 )
 result = agent.run("Fix the failing test in tests/test_parser.py")
-print(result.text) # the model's final answer
+print(result.text)               # the model's final answer
 for tool_call, tool_result in result.tool_calls:
     print(tool_call.name, tool_call.arguments)
 
-agent.run("Now add a changelog entry") # the conversation continues
+agent.run("Now add a changelog entry")   # the conversation continues
 """
 COMMANDS = (
     "llm code",
@@ -87,7 +91,7 @@ def test_the_example_of_the_tools(project: Path, capsys: pytest.CaptureFixture[s
     (project / "app.py").write_text("import os\nDEBUG = True\n# TODO: tidy\n")
     (project / "big.log").write_text("".join(f"line {number}\n" for number in range(1, 201)))
 
-    tools = _run(TOOLS, project)["tools"]
+    tools = _run("".join(TOOLS), project)["tools"]
     printed = capsys.readouterr().out
 
     assert printed.startswith("     1\t# Title\n     2\twords\n   101\tline 101\n")

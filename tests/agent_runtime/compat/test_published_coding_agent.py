@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent_runtime.compat.published import ROOT, Published, outcomes
+from tests.agent_runtime.compat.test_coding_documents import AGENT, TOOLS
 from tests.agent_runtime.differences import read_differences
 
 SUITE = Published(
@@ -29,6 +30,8 @@ def test_the_published_tests_pass(tmp_path: Path) -> None:
     failed = {name for name, each in came.items() if each != "passed"}
     assert failed == DIFFERENT, {name: came[name] for name in failed ^ DIFFERENT if name in came}
     assert len(came) == 93
+    readme = next(tmp_path.glob("llm_coding_agent-*/README.md")).read_text(encoding="utf-8")
+    assert [code for code in (*TOOLS, AGENT) if f"```python\n{code}```" not in readme] == []
 
 
 def test_the_page_says_how_many_pass() -> None:
