@@ -90,25 +90,29 @@ def choose_tests(
 ) -> tuple[str, ...]:
     """Return the test files that a task names, else those whose names or imports match its or the `ranked` paths."""
     text = _text_of(task)
-    names, sources = set(_TEST_NAME.findall(text)), [*_SOURCE_NAME.findall(text), *ranked][:_MAX_RANKED]
-
-    def score(path: str) -> tuple[int, int]:
+    names, words, chosen = set(_TEST_NAME.findall(text)), dict[str, set[str]](), dict[str, None]()
+    for path in files[:_MAX_READ]:
         data = workspace.read_or_empty(posixpath.join(start_in, path), _FILE_BYTES)[:_READ_BYTES]
         content, stem = data.decode(errors="replace"), PurePosixPath(path).stem
         if f"{stem}.py" in text or not names.isdisjoint(_TEST_NAME.findall(content)):
-            return 3, 0
-        tested = stem.removeprefix("test_").removesuffix("_test")
-        related = {*tested.split("_"), *re.findall(r"\w+", " ".join(_IMPORT.findall(content)))}
-        scores = [(0, 0)]
-        for source in sources:
-            name, shared = PurePosixPath(source).stem, zip(source.split("/"), path.split("/"), strict=False)
-            if name in {stem, tested} or not related.isdisjoint((name, *name.split("_"))):
-                scores.append((2 if name in {stem, tested} else 1, sum(ours == theirs for ours, theirs in shared)))
-        return max(scores)
+            chosen[path] = None
+        words[path] = {*_tested(path).split("_"), *re.findall(r"\w+", " ".join(_IMPORT.findall(content)))}
+    for source in [*_SOURCE_NAME.findall(text), *ranked][:_MAX_RANKED]:
+        name = PurePosixPath(source).stem
 
-    scores = {path: score(path) for path in files[:_MAX_READ]}
-    nearest = sorted((path for path in scores if scores[path][0]), key=lambda path: scores[path], reverse=True)
-    return tuple(nearest[:_MAX_FILES] or files[:1])
+        def match(path: str, source: str = source, name: str = name) -> tuple[int, int]:
+            is_same = name in {PurePosixPath(path).stem, _tested(path)}
+            is_related = is_same or not words[path].isdisjoint((name, *name.split("_")))
+            shared = zip(source.split("/"), path.split("/"), strict=False)
+            return is_same + is_related, sum(ours == theirs for ours, theirs in shared)
+
+        if words and match(best := max(words, key=match))[0]:
+            chosen[best] = None
+    return tuple([*chosen][:_MAX_FILES] or files[:1])
+
+
+def _tested(path: str) -> str:
+    return PurePosixPath(path).stem.removeprefix("test_").removesuffix("_test")
 
 
 def is_about(task: Task, test: str) -> bool:
