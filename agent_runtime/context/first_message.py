@@ -431,16 +431,12 @@ _TOOLCHAIN_SCRIPT = r"""
 # A program counts when it says its version: one whose interpreter or library is not in the sandbox is found, too.
 export GOTOOLCHAIN=local
 limit=$(command -v timeout) && limit="$limit 5"
-asked=() wanted=()
-shopt -s nullglob
-names=(* */*)
-names=" ${names[*]##*/} "
+asked=() wanted=(); shopt -s nullglob
+names=(* */*); names=" ${names[*]##*/} "
 add() { if [[ $names =~ $1 ]]; then wanted+=("${@:2}"); fi; }
 add '\.py |pyproject\.toml |setup\.cfg |tox\.ini |requirements[^ ]*\.txt ' python3 python pytest uv
 add 'package\.json |\.[cm]?[jt]sx? ' node npm
-add 'go\.mod |\.go ' go
-add 'Cargo\.toml |\.rs ' cargo
-add '[Mm]akefile |\.mk |CMakeLists\.txt ' make
+add 'go\.mod |\.go ' go; add 'Cargo\.toml |\.rs ' cargo; add '[Mm]akefile |\.mk |CMakeLists\.txt ' make
 add '\.(c|cc|cpp|cxx|h|hpp) |CMakeLists\.txt ' gcc
 [ ${#wanted[@]} -gt 0 ] || wanted=(python3 python pytest uv node npm go cargo make gcc)
 for program in "${wanted[@]}" git; do

@@ -125,9 +125,13 @@ class ToolAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedLines:
-    """The lines of a file that a text lists, one a line below a heading."""
+    """A heading, numbered lines of a file from `first` to `last`, and notes."""
 
+    value: str
+    """The lines without numbers."""
+    text: str
     path: str
+    version: str
     first: int
     last: int
 
@@ -138,7 +142,12 @@ class ToolResult:
 
     value: Plain
     text: str
-    lines: ListedLines | None = None
+    lines: tuple[ListedLines, ...] = ()
+    """The parts of `text`, if it lists files."""
+    max_chars: int = 0
+    """Characters that the call asks to show, beyond the limit of a step."""
+    rest: str = ""
+    """Says which call shows all of a text that is cut."""
     images: tuple[Image, ...] = ()
 
 

@@ -136,15 +136,15 @@ def parse(language: Language, data: bytes, stem: str = "") -> ParsedFile:
     return ParsedFile(pieces, _assign_calls(pieces, file.calls, file.bindings), file.imports, text)
 
 
-def find_spans(path: str, source: str, symbol: str) -> list[tuple[int, int]]:
-    """Return the line ranges of `name` or `Class.name` in a file."""
+def list_definitions(path: str, source: str) -> list[tuple[int, int, int, str, str, int]]:
+    """Return the fields of `Symbol` of each definition in a file."""
     language = language_of(path)
     try:
-        parsed = parse(language, source.encode(errors="replace")) if language else None
+        pieces = parse(language, source.encode(errors="replace")).pieces if language else []
     except (TooSlowError, LookupError):
-        parsed = None
-    suffix = "." + re.sub(r"::|#", ".", symbol)
-    return [(p.first, p.last) for p in (parsed.pieces if parsed else ()) if f".{p.qualified}".endswith(suffix)]
+        pieces = []
+    kinds = dict.fromkeys(_CLASSES, "class")
+    return [(p.first, p.last, p.end - p.start, p.qualified, kinds.get(p.kind, p.kind), p.parent) for p in pieces]
 
 
 def _is_costly(root: Node) -> bool:

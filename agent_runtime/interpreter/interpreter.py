@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import atexit
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
@@ -36,7 +37,6 @@ from agent_runtime.interpreter.source import (
     Suspended,
     bound_names,
     discarded_calls,
-    drop_wide_marks,
     find_missing_tools,
     is_escape,
     parse_code,
@@ -71,6 +71,8 @@ _ERROR_ADVICE = {
 }
 HELP = "help"
 """The function of control code that returns a tool's full text."""
+_LONG_MARK = re.compile(r'^(  File "<python-input-[^\n]*\n {4}[^\n]*)\n +~{30,}$', re.MULTILINE)
+"""The mark in a traceback under a long call, which says nothing that the line does not say."""
 _SLEEP_ADVICE = "time.sleep waits for nothing here; wait in the shell instead, e.g. execute('main', 'sleep 1')"
 
 
@@ -282,7 +284,7 @@ class Interpreter:
             await self.close()
             return LimitError(f"{block.limit_message} The block was stopped; its variables are gone.")
         message = error.display() if isinstance(error, MontyRuntimeError | MontySyntaxError) else str(error)
-        message = drop_wide_marks(message)
+        message = _LONG_MARK.sub(r"\1", message)
         if isinstance(inner, MemoryError | RecursionError) or "time limit exceeded" in str(inner):
             await self.close()
             return LimitError(f"{message}\nThe block was stopped; its variables are gone.")

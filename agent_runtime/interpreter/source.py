@@ -184,18 +184,6 @@ def is_escape(message: str) -> bool:
     return _ESCAPE.search(message[:_MAX_MESSAGE_CHARS]) is not None
 
 
-_MARKED_LINE = re.compile(
-    r'^(?P<frame>  File "<python-input-\d+>", line \d+[^\n]*\n {4}(?P<code>[^\n]*))\n +(?P<mark>~+)$', re.MULTILINE
-)
-
-
-def drop_wide_marks(report: str) -> str:
-    """Remove from a traceback the marks (`~~~~`) under more than half of a line, which point at nothing in it."""
-    return _MARKED_LINE.sub(
-        lambda line: line["frame"] if 2 * len(line["mark"]) > len(line["code"]) else line[0], report
-    )
-
-
 def find_missing_tools(findings: Iterable[Diagnostic], source: str) -> list[str]:
     """Return the names of calls that nothing defines."""
     calls = (node.func for node in ast.walk(parse_code(source)) if isinstance(node, ast.Call))

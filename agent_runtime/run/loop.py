@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import posixpath
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import accumulate, groupby, takewhile
 from typing import Any
 
 from agent_runtime import prompts
@@ -59,6 +61,9 @@ _FAILURE_CHARS = 30_000
 _RECORDED_CHARS = 10_000
 _NO_OUTPUT = "[done, without output]"
 _MIN_EXCERPT_CHARS = 400
+_MIN_OMITTED = 3
+_MAX_REQUESTED = 4
+"""How many times the limit of a step a call may ask for."""
 _MAX_NOTES = 30
 """Further omitted results are only counted."""
 _NAME_CHARS = 200
@@ -458,7 +463,11 @@ class Calls:
             raise
         if show:
             limit = self._max_output_chars.get(tool)
-            self.output.add_result(result.text, call=label, lines=result.lines, max_chars=limit, images=result.images)
+            options: dict[str, Any] = {"max_chars": limit, "quota": max(result.max_chars, limit or 0)}
+            if result.lines:
+                self.output.add_lines(result.lines, **options)
+            else:
+                self.output.add_result(result.text, call=label, images=result.images, rest=result.rest, **options)
         record(result.value, result.text, ok=True)
         return result.value
 
@@ -525,6 +534,8 @@ class StepOutput:
         self._missing = 0
         self._parts: list[tuple[str, bool]] = []
         self._images: tuple[Image, ...] = ()
+        self._listed_lines: dict[tuple[str, str], set[int]] = {}
+        """Numbers of the lines in results of this step, by path and version."""
 
     def to_plain(self) -> dict[str, Plain]:
         parts: list[Plain] = [[text, printed] for text, printed in self._parts]
@@ -549,35 +560,67 @@ class StepOutput:
         text: str,
         *,
         call: str = "",
-        lines: ListedLines | None = None,
         max_chars: int | None = None,
+        quota: int = 0,
         images: tuple[Image, ...] = (),
+        rest: str = "",
     ) -> None:
-        """Add the result of a call as a separate block; `lines` are the file lines that the text lists."""
+        """Add the result of a call as a separate block.
+
+        Args:
+            max_chars: characters that settings allow for such a result.
+            quota: characters that the call asks for.
+            rest: says how to see all of it.
+        """
         self._images += images
         text = replace_binary(text)
-        room, reason = max(0, self._max - self._used), f"a step shows {self._max:,} characters"
-        if max_chars is not None and max_chars < room:
-            room, reason = max_chars, f"of such a result {max_chars:,} characters are shown"
+        room, reason = self._room(max_chars, quota)
         if len(text) <= room:
             excerpt = text
-        elif lines is not None:
-            end = text.rfind("\n", 0, room + 1)
-            count = text.count("\n", 0, end) if end > 0 else 0
-            rest = _span(lines, lines.first + count) if lines.first + count <= lines.last else "an outline"
-            excerpt = f"{text[:end]}\n[not shown, since {reason}: {rest}]" if count else ""
         elif room >= min(_MIN_EXCERPT_CHARS, self._max, max_chars or _MIN_EXCERPT_CHARS):
             head, tail = text[: room // 2], text[len(text) - room // 2 :]
             head, tail = head[: head.rfind("\n") + 1] or head, tail[tail.find("\n") + 1 :] or tail
             missing = f"{len(text) - len(head) - len(tail):,} characters left out{f' of {call}' if call else ''}"
-            excerpt = f"{head.rstrip()}\n[{missing}, since {reason}]\n{tail}"
+            excerpt = f"{head.rstrip()}\n[{missing}, since {reason}{rest and f'; {rest}'}]\n{tail}"
         else:
             excerpt = ""
+        omitted = f"{call or 'a result'}, {len(text):,} characters{rest and f'; {rest}'}"
+        self._add_block(excerpt, f"[not shown, since {reason}: {omitted}]")
+
+    def add_lines(self, parts: Sequence[ListedLines], *, max_chars: int | None = None, quota: int = 0) -> None:
+        """Add listed lines, each once in a step."""
+        start = self._used
+        for part in parts:
+            room, reason = self._room(None if max_chars is None else max(0, max_chars + start - self._used), quota)
+            listed = self._listed_lines.setdefault((posixpath.normpath(part.path), part.version), set())
+            heading, *rows = map(replace_binary, part.text.split("\n"))
+            numbered = dict(takewhile(lambda pair: pair[1].startswith(f"{pair[0]} |"), enumerate(rows, part.first)))
+            blocks = [(part.first, heading), *_omit_shown(numbered, listed)]
+            blocks += [(part.last + 1, row) for row in rows[len(numbered) :]]
+            fitting = sum(size <= room for size in accumulate(len(row) + 1 for _, row in blocks))
+            number = [*blocks, (part.last + 1, "")][fitting][0]
+            name = repr(part.path) if len(part.path) <= _NAME_CHARS else f"{part.path[:_NAME_CHARS]!r}…"
+            call = f"{name}, {number}, {part.last}" if part.first <= number <= part.last else name
+            note = f"[not shown, since {reason}: {'' if call != name else 'the rest of '}read_file({call})]"
+            fits = fitting == len(blocks)
+            kept = [*(row for _, row in blocks[:fitting]), *([] if fits else [note])] if fits or fitting > 1 else []
+            listed.update(line for line in numbered if kept and line < number)
+            self._add_block("\n".join(kept), note)
+
+    def _room(self, max_chars: int | None, quota: int) -> tuple[int, str]:
+        """Return the characters left and the reason."""
+        most = max(self._max, min(_MAX_REQUESTED * self._max, quota))
+        room = max(0, most - self._used)
+        if max_chars is not None and max_chars < room:
+            return max_chars, f"of such a result {max_chars:,} characters are shown"
+        return room, f"a step shows {most:,} characters"
+
+    def _add_block(self, excerpt: str, note: str) -> None:
+        """Add an excerpt, or a note."""
         self._used += len(excerpt)
         if not excerpt:
             self._missing += 1
-            rest = _span(lines, lines.first) if lines is not None else f"{call or 'a result'}, {len(text):,} characters"
-            excerpt = f"[not shown, since {reason}: {rest}]" if self._missing <= _MAX_NOTES else ""
+            excerpt = note if self._missing <= _MAX_NOTES else ""
         if excerpt:
             self._parts.append((excerpt, False))
 
@@ -606,9 +649,13 @@ class StepOutput:
         return "\n\n".join(block.rstrip("\n") for block in blocks)
 
 
-def _span(lines: ListedLines, first: int) -> str:
-    name = repr(lines.path)
-    return f"lines {first}-{lines.last} of {name if len(name) <= _NAME_CHARS else f'{name[:_NAME_CHARS]}…'}"
+def _omit_shown(rows: Mapping[int, str], listed: set[int]) -> Iterator[tuple[int, str]]:
+    for is_listed, group in groupby(rows, listed.__contains__):
+        numbers = list(group)
+        if is_listed and len(numbers) >= _MIN_OMITTED:
+            yield numbers[0], f"[lines {numbers[0]}-{numbers[-1]}: above]"
+        else:
+            yield from ((number, rows[number]) for number in numbers)
 
 
 def clip_value(value: Plain) -> Plain:

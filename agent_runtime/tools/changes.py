@@ -480,12 +480,6 @@ def _diff_lines(old: Text | None, new: Text | None) -> tuple[list[str], list[str
     return both[0], both[1]
 
 
-def outline(path: str, source: str, after_line: int) -> list[str]:
-    if not syntax.is_python(path) or len(source) > syntax.MAX_CHARS:
-        return syntax.outline(path, source, after_line)
-    return _parse(syntax.outline, source, path, source, after_line) or []
-
-
 def parse_python(source: str) -> list[int] | str | None:
     return _parse(syntax.statement_lines, source, source)
 

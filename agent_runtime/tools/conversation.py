@@ -10,10 +10,9 @@ from agent_runtime.core.errors import ToolError
 from agent_runtime.core.events import Archived, Revealed
 from agent_runtime.core.values import Plain, Skill, ToolResult
 from agent_runtime.sessions.protocol import EventLog
-from agent_runtime.tools.tool import ToolFamily
+from agent_runtime.tools.tool import TEXTS, Texts, ToolFamily
 
 Numbers = int | list[int] | tuple[int, ...]
-Texts = str | list[str] | tuple[str, ...]
 
 _REVEAL_CHARS = 24_000
 """Limit of one reveal; the session log has the full text."""
@@ -35,9 +34,7 @@ class ContextTools(ToolFamily):
         "list_archived_context": "Listing archived tasks",
     }
     is_listed = False  # they serve from the second task on, whose message tells of them
-    stub_types: ClassVar[str] = (
-        "Numbers = int | list[int] | tuple[int, ...]\nTexts = str | list[str] | tuple[str, ...]\n"
-    )
+    stub_types: ClassVar[str] = f"Numbers = int | list[int] | tuple[int, ...]\n{TEXTS}"
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -87,7 +84,7 @@ class ContextTools(ToolFamily):
         else:
             messages = render_original(events, record, max_chars=_REVEAL_CHARS)
             text = f"[TASK {position} REVEALED]\n{messages}\n[end of task {position}]"
-        return ToolResult(value=text, text=text)
+        return ToolResult(value=text, text=text, max_chars=len(text))
 
     async def list_archived_context(self) -> ToolResult:
         """Which tasks are archived, and the tokens that saves."""
@@ -197,4 +194,5 @@ class SkillTools(ToolFamily):
             )
         text = skill.text.strip("\r\n")
         folder = skill.path.rpartition("/")[0]
-        return ToolResult(value=text, text=f"[skill {name}, whose other files are in {folder}/]\n{text}")
+        head = f"[skill {name}, whose other files are in {folder}/]"
+        return ToolResult(value=text, text=f"{head}\n{text}", max_chars=len(head) + len(text) + 1)

@@ -17,15 +17,13 @@ from typing_extensions import override
 
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.values import ListedLines, Plain, ToolResult
-from agent_runtime.index import parsing
 from agent_runtime.policy.policy import CallFacts
-from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.tools import changes as changes_module
+from agent_runtime.tools import reading
 from agent_runtime.tools.changes import FileWrite, Planner, StepLimits, external_write
-from agent_runtime.tools.tool import CallPlan, ToolFamily, preview_call, refusal_plan, require_text
+from agent_runtime.tools.tool import TEXTS, CallPlan, Texts, ToolFamily, preview_call, refusal_plan, require_text
 from agent_runtime.workspace import listing
-from agent_runtime.workspace.diffs import Text, is_integer
-from agent_runtime.workspace.edits import StaleError, Versions, WriteCall, check_mode, pairs, payload_count, view
+from agent_runtime.workspace.edits import StaleError, Versions, WriteCall, check_mode, pairs, payload_count
 from agent_runtime.workspace.files import StagedFile, Workspace, apply_changes, is_unchanged, quote_path
 from agent_runtime.workspace.overlay import Overlay, TextFile
 from agent_runtime.workspace.patches import UpdateFile, parse_patch
@@ -37,11 +35,8 @@ CHANGED_MEANWHILE = (
 )
 
 _LINE_ARGUMENTS = ("start_line", "end_line", "after_line", "edits")
-_SMALL_CHARS = 256_000  # characters; what is longer is cut into lines in a worker process
 _MAX_LISTED = 200
-_SYMBOL_SECONDS = 5.0
-_READ_SECONDS = 10.0
-_MEMORY = 200 * 1024**2
+_MAX_NAMES = 20
 
 
 class FileTools(ToolFamily):
@@ -51,6 +46,7 @@ class FileTools(ToolFamily):
         "write_file": "Writing {path}",  # a patch names its files itself
         "list_files": "Listing {pattern}",
     }
+    stub_types: ClassVar[str] = TEXTS
     policy_parameters: ClassVar[dict[str, str]] = dict.fromkeys(value_types, "path")
 
     def __init__(
@@ -105,9 +101,10 @@ class FileTools(ToolFamily):
     @override
     def policy_facts(self, tool: str, args: dict[str, Any]) -> CallFacts:
         """Return the path of a call; see `ToolFamily`."""
-        path = require_text(tool, "path", args["path"])
-        path = self._split_symbol(path)[0] if tool == "read_file" else path
-        paths = (self._workspace.resolve(path),)
+        path = args["path"]
+        names = [require_text(tool, "path", name) for name in (path if isinstance(path, list | tuple) else [path])]
+        names = [self._split_symbol(name)[0] for name in names] if tool == "read_file" else names
+        paths = tuple(dict.fromkeys(map(self._workspace.resolve, names)))
         return CallFacts(tool=tool, args=args, paths=paths, writes=tool == "write_file")
 
     def adopt(self, changes: Sequence[StagedFile]) -> None:
@@ -133,19 +130,23 @@ class FileTools(ToolFamily):
     def resume_step(self, state: Mapping[str, Any]) -> None:
         self._writer.resume(state)
 
-    def read_file(self, path: str, start_line: int = 1, end_line: int | None = None) -> ToolResult:
-        """Show numbered lines, by default about 200 and an outline; or path 'a.py::Class.f'.
+    def read_file(
+        self, path: Texts, start_line: int = 1, end_line: int | None = None, max_chars: int | None = None
+    ) -> ToolResult:
+        """Show numbered lines of a file or 'a.py::Class.f', or a list; an outline of a long file.
 
-        Returns the text without numbers; without end_line all of the file.
+        Returns the text without numbers; without end_line all of the file. Of a long class, the outline is shown, too.
+        max_chars=40000 shows more than a step does by default.
         """
-        path, symbol = self._split_symbol(path)
-        if symbol:
-            source = Overlay(self._workspace).read_text(path).text.raw
-            purpose = f"Looking for {symbol!r} in {path!r}"
-            spans = call_bounded(parsing.find_spans, path, source, symbol, seconds=_SYMBOL_SECONDS, task=purpose)
-            if not spans:
-                raise ToolError(f"{path!r} has no definition {symbol!r} that is found; use find()", kind="ValueError")
-            start_line, end_line = spans[0]
+        names = [*path] if isinstance(path, list | tuple) else [path]
+        if not 1 <= len(names) <= _MAX_NAMES or (len(names) > 1 and (start_line != 1 or end_line is not None)):
+            raise ToolError("path: name one file for a range of lines, else 1 to 20 in a list", kind="ValueError")
+        parts = [part for name in names for part in self._read(name, start_line, end_line, max_chars)]
+        value, text = "".join(part.value for part in parts), "\n\n".join(part.text for part in parts)
+        return ToolResult(value=value, text=text, lines=tuple(parts), max_chars=max_chars or 0)
+
+    def _read(self, name: str, start: int, end: int | None, max_chars: int | None) -> list[ListedLines]:
+        path, symbol = self._split_symbol(name)
         files = Overlay(self._workspace)
         canonical = files.resolve(path)
         try:
@@ -154,10 +155,13 @@ class FileTools(ToolFamily):
             if error.kind == "FileNotFoundError":
                 self._watch.record(canonical)
             raise
-        result = show_lines(path, file, start_line, end_line)
+        if symbol:
+            parts = reading.read_symbol(path, file, symbol, max_chars)
+        else:
+            parts = [reading.read_lines(path, file, start, end, max_chars)]
         self._memory.record_read(canonical, file.version, file.text.normalized)
         self._watch.record_content(canonical, file.version, file.text.normalized)
-        return result
+        return parts
 
     def _split_symbol(self, path: str) -> tuple[str, str]:
         """Split `path::name`, unless it is the name of a file."""
@@ -204,44 +208,6 @@ class FileTools(ToolFamily):
         return ToolResult(
             value=[*names], text="\n".join([f"[list_files] {total} file(s), newest first{hint}:", *names])
         )
-
-
-def show_lines(path: str, file: TextFile, start: int, end: int | None) -> ToolResult:
-    """Return lines of a file: numbered for the model, plain for its code."""
-    text = file.text
-    if len(text.raw) <= _SMALL_CHARS:
-        head, last, value = _select_lines(path, text, file.version, start, end)
-    else:
-        arguments = (path, text, file.version, start, end)
-        packed = call_bounded(_pack_lines, *arguments, seconds=_READ_SECONDS, memory=_MEMORY, task=f"Reading {path!r}")
-        first, _, value = packed.partition("\n")
-        head, last = json.loads(first)
-    lines = ListedLines(path=path, first=start, last=last) if last >= start else None
-    return ToolResult(value=value, text=head, lines=lines)
-
-
-def _pack_lines(path: str, text: Text, version: str, start: int, end: int | None) -> str:
-    head, last, value = _select_lines(path, text, version, start, end)
-    return f"{json.dumps([head, last])}\n{value}"
-
-
-def _select_lines(path: str, text: Text, version: str, start: int, end: int | None) -> tuple[str, int, str]:
-    count = text.count
-    if not is_integer(start) or not (end is None or is_integer(end)):
-        raise ToolError("start_line and end_line must be whole numbers", kind="TypeError")
-    if not 1 <= start <= max(1, count):
-        raise ToolError(f"start_line={start}: must be 1 to {max(1, count)}, the file's last line", kind="ValueError")
-    if end is not None and end < start:
-        raise ToolError(f"end_line={end}: must be at least start_line={start}", kind="ValueError")
-    last = count if end is None else min(end, count)
-    body = view(path, text, start, last if end is not None else None, changes_module.outline)
-    span = f"lines {start}–{body.last} of {count}" if count else "empty"  # noqa: RUF001 - the dash of a range
-    details = ", ".join(note for note in (span, f"version {version}", text.format_notes) if note)
-    selected = text.first_lines(last)[start - 1 : last]
-    ends_line = last < count or text.ends_with_newline
-    head = f"[read_file] {path!r} ({details})" + (f"\n{body.body}" if body.body else "")
-    # The limit of a step may cut an explicit range again, and then names all missing lines.
-    return head, body.last if end is None else last, "\n".join(selected) + ("\n" if selected and ends_line else "")
 
 
 class Writer:

@@ -339,7 +339,7 @@ def _result(session_id: str, report: CommandReport, *, check: bool, excused: tup
         value["failed_before"] = list(excused)
         text += f"\n[failed before any change, too, and nothing else fails: {list_tests(excused)}]"
     if not check or report.ok or excused:
-        return ToolResult(value=value, text=text)
+        return ToolResult(value=value, text=text, rest=f"read_output({session_id!r}) shows it until the next command")
     if report.status in _CONTINUE_HINTS:
         hint = _CONTINUE_HINTS[report.status].format(session_id=session_id)
         raise ToolError(f"{text}\n{hint}", kind="TimeoutError", value=value)

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 F = TypeVar("F", bound=Callable[..., Any])
+Texts = str | list[str] | tuple[str, ...]
+TEXTS = "Texts = str | list[str] | tuple[str, ...]\n"
+"""Its declaration in stubs."""
 Progress = Callable[[str], None]
 """Receives a tool's progress reports on the event loop."""
 _ARGUMENT_CHARS = 80
@@ -423,8 +426,8 @@ class Registry:
             tool = self._adapt(dataclasses.replace(tool, is_listed=family.is_listed, minor=minor, brief=brief))
             self.add_tool(tool)
             self._built_in[name] = tool
-        if chosen and family.stub_types and family.stub_types not in self._types:
-            self._types.append(family.stub_types.strip())
+        types = family.stub_types.splitlines() if chosen else []
+        self._types += [line for line in types if line not in self._types]
 
     def register_tool(self, name: str, func: Callable[..., Any], *, replace: bool = False) -> None:
         """Register a function; signature and docstring become its declaration.

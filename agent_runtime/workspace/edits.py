@@ -16,7 +16,6 @@ from typing import Literal
 from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace import diffs as engine
 from agent_runtime.workspace.diffs import LineEdit, Opcode, Text, changed_spans, opcodes, split_lines
-from agent_runtime.workspace.syntax import outline
 
 LINE_MODES = frozenset({"edit", "insert", "multi_edit"})
 WHOLE_MODES = frozenset({"w", "a"})
@@ -578,42 +577,13 @@ def find_shift(old: Sequence[str], current: Sequence[str], start: int, end: int)
     return None
 
 
-DEFAULT_LINES = 200
-_EXTRA_LINES = 50  # show the rest rather than cut near the end
 _MAX_VIEW_CHARS = 40_000
 _LINE_CHARS = 2_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """Numbered lines for the model."""
-
-    last: int
-    body: str
-
-
-def view(
-    path: str, text: Text, start: int, end: int | None, make_outline: Callable[[str, str, int], list[str]] = outline
-) -> View:
-    """Render lines `start` to `end`; without an end about `DEFAULT_LINES`, and an outline."""
-    stop = end if end is not None else start + DEFAULT_LINES - 1
-    if end is None and text.count - stop <= _EXTRA_LINES:
-        stop = text.count
-    listing, last = number_lines(text.first_lines(stop), start, stop)
-    notes: list[str] = []
-    if last < stop:
-        notes.append(f"[cut after {_MAX_VIEW_CHARS:,} characters: read_file({path!r}, start_line={last + 1}) goes on]")
-    elif end is None and last < text.count:
-        notes.append(f"[{text.count - last} more lines: read_file({path!r}, start_line={last + 1}) goes on]")
-        rest = make_outline(path, text.raw, last)
-        notes += ["Outline of the rest:", *rest] if rest else []
-    return View(last=last, body="\n".join([*listing, *notes]))
-
-
-def number_lines(lines: Sequence[str], start: int, end: int) -> tuple[list[str], int]:
-    """Number lines up to the size limit; return them and the last number."""
+def number_lines(lines: Sequence[str], start: int, end: int, room: int = _MAX_VIEW_CHARS) -> tuple[list[str], int]:
+    """Number lines up to a size; return them and the last number."""
     listing: list[str] = []
-    room = _MAX_VIEW_CHARS
     for number in range(start, end + 1):
         line = lines[number - 1]
         cut = line if len(line) <= _LINE_CHARS else f"{line[:_LINE_CHARS]}… [+{len(line) - _LINE_CHARS} characters]"

@@ -1,13 +1,12 @@
-"""Syntax checks and outlines: Python by its parser, other languages by tree-sitter. Pure."""
+"""Syntax checks: Python by its parser, other languages by tree-sitter. Pure."""
 
 from __future__ import annotations
 
 import ast
 import importlib
-import re
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePosixPath
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 
 MAX_CHARS = 1_000_000  # parsing takes about a second a megabyte
-_MAX_ENTRIES = 60
-_HEADING = re.compile(r"^\s*(?:async\s+def|def|class)\s+\w+")
 _MAX_BYTES = 1_000_000
 _GRAMMARS = {
     **dict.fromkeys((".js", ".jsx", ".mjs", ".cjs"), ("tree_sitter_javascript", "language")),
@@ -65,37 +62,6 @@ def statement_lines(source: str) -> list[int] | str:
         return tree
     first = [min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))]) for node in tree.body]
     return sorted({line - 1 for line in first})
-
-
-def outline(path: str, source: str, after_line: int) -> list[str]:
-    """List classes and functions after a line, with line numbers.
-
-    Invalid files are searched for heading-like lines.
-    """
-    if not is_python(path) or len(source) > MAX_CHARS:
-        return []
-    try:
-        headings = list(_headings(text_module.parse(source), 0))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        lines = source.split("\n")
-        headings = [(number, line.rstrip()) for number, line in enumerate(lines, 1) if _HEADING.match(line)]
-    width = len(str(headings[-1][0])) if headings else 0
-    entries = [f"{number:>{width}} {text}" for number, text in headings if number > after_line]
-    rest = len(entries) - _MAX_ENTRIES
-    return entries if rest <= 1 else [*entries[:_MAX_ENTRIES], f"… {rest} more"]
-
-
-def _headings(node: ast.AST, depth: int) -> Iterator[tuple[int, str]]:
-    """Yield top-level names and class members."""
-    for child in ast.iter_child_nodes(node):
-        indent = "  " * depth
-        if isinstance(child, ast.ClassDef):
-            yield child.lineno, f"{indent}class {child.name}"
-            yield from _headings(child, depth + 1)
-        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield child.lineno, f"{indent}def {child.name}"
-        elif isinstance(child, ast.If | ast.Try):
-            yield from _headings(child, depth)
 
 
 def has_grammar(path: str) -> bool:

@@ -16,7 +16,8 @@ from agent_runtime import ChildRecorded, Event, Observed, Started, ToolReturned
 from bot.domain.difference import ChangedFile, Hunk, Section, Side, clip_name, parse_patch
 from bot.prompt.difference import DIFF_SOURCE
 
-_LISTED = re.compile(r"\n *([0-9]{1,9}) \|([^\n]*)")
+_LISTED = re.compile(r"\n(?:\[lines [0-9]{1,9}-[0-9]{1,9}: above\]\n)? *([0-9]{1,9}) \|([^\n]*)")
+"""A line below the heading of a read; lines that the step has shown already may be left out before it."""
 # Of these, git, the tools and the host's decoding may make others.
 _UNCERTAIN = re.compile(r"[^!-~]+")
 _MAX_NAMES = 50
@@ -100,13 +101,14 @@ class Reading:
     def _add_call(self, call: ToolReturned, message: str) -> None:
         """Add the lines of a call's result, as far as the step's message to the model has them."""
         if call.tool == "read_file":
-            path = posixpath.normpath(str(call.args.get("path", "")).partition("::")[0])
-            head = call.text.partition("\n")[0]
-            at = message.find(head)
-            at = at + len(head) if at >= 0 else len(message)
-            while (listed := _LISTED.match(message, at)) is not None:
-                self._add(path, "RIGHT", int(listed[1]), listed[2])
-                at = listed.end()
+            padded, names = f"\n{message}\n", call.args.get("path", "")
+            for path in {str(name).partition("::")[0] for name in (names if isinstance(names, list) else [names])}:
+                at = 0
+                while (at := padded.find(f"\n[read_file] {path!r} (", at)) >= 0:
+                    at = padded.index("\n", at + 1)
+                    while (listed := _LISTED.match(padded, at)) is not None:
+                        self._add(posixpath.normpath(path), "RIGHT", int(listed[1]), listed[2])
+                        at = listed.end()
         elif call.tool == "find" and isinstance(call.value, list):
             for match in call.value:
                 text, line = (match.get("text"), match.get("line")) if isinstance(match, dict) else ("", 0)

@@ -46,7 +46,7 @@ async def test_another_agent_reads_writes_and_runs_in_the_sandbox(tmp_path: Path
         text, ok = await call(client, "read_file", path="../secret")
         assert not ok
         text, ok = await call(client, "read_file", path=3)
-        assert (text, ok) == ("read_file: argument path: Input should be a valid string", False)
+        assert (text, ok) == ("read_file: argument path.str: Input should be a valid string", False)
 
 
 async def test_a_repository_that_a_command_makes_is_set_aside_and_named(

@@ -14,22 +14,24 @@ from agent_runtime import Outcome, Policy, Rule, Status, Task
 from agent_runtime.agent.document import read_document
 from agent_runtime.context.relevant_code import Passage, read_clues, render_excerpts
 from agent_runtime.context.test_command import read_test_paths
-from agent_runtime.core.errors import FormatError, SettingsError
+from agent_runtime.core.errors import BoundExceededError, FormatError, SettingsError, ToolError
 from agent_runtime.core.text import MAX_REPLY_CHARS, replace_binary
-from agent_runtime.core.values import Skill
+from agent_runtime.core.values import ListedLines, Skill
 from agent_runtime.index.index import Definition
 from agent_runtime.index.snippets import read_uses
-from agent_runtime.interpreter.source import bound_names, discarded_calls, drop_wide_marks, parse_code
+from agent_runtime.interpreter import interpreter
+from agent_runtime.interpreter.source import bound_names, discarded_calls, parse_code
 from agent_runtime.mcp.settings import MAX_MESSAGE_VALUES, McpServer, count_json_values
 from agent_runtime.policy.policy import CallFacts, Denied, Permitted
 from agent_runtime.policy.shell import PathGlob, parse_commands
 from agent_runtime.providers.faults import ModelService
 from agent_runtime.providers.protocol import CallChunk
 from agent_runtime.run.baseline import excuse_failures, is_about, read_failures
+from agent_runtime.run.loop import StepOutput
 from agent_runtime.run.output_schema import schema_problem, validate_completion
 from agent_runtime.sandbox import toolchains
 from agent_runtime.terminals.output import Screen
-from agent_runtime.tools import changes
+from agent_runtime.tools import changes, reading
 from agent_runtime.tools.mcp import clean_text
 from agent_runtime.tools.tool import describe_in_line, preview_call, preview_command, read_arguments
 from agent_runtime.transports.blocks_parser import expected_writes, parse
@@ -37,6 +39,7 @@ from agent_runtime.transports.native import NativeReply, NativeTransport
 from agent_runtime.workspace import syntax
 from agent_runtime.workspace.diffs import Text
 from agent_runtime.workspace.listing import IgnoreFile, Include
+from agent_runtime.workspace.overlay import TextFile
 from agent_runtime.workspace.patches import count_hunks, parse_patch
 from bot.ci_logs.log_formats import excerpt, failing_lines
 from bot.ci_logs.workflow import describe_job
@@ -134,8 +137,8 @@ def _(text: str) -> None:
 
 @_on_the_loop("traceback of a control block", 64_000)
 def _(text: str) -> None:
-    drop_wide_marks(text)
-    drop_wide_marks(f'  File "<python-input-1>", line 1\n    {text}')
+    interpreter._LONG_MARK.sub("", text)
+    interpreter._LONG_MARK.sub("", f'  File "<python-input-1>", line 1\n    {text}')
 
 
 @_on_the_loop("unclosed Python", 10_000)
@@ -413,7 +416,17 @@ def _(text: str) -> None:
 
 @_in_a_thread("outline", 8_000)
 def _(text: str) -> None:
-    syntax.outline("a.py", text, 0)
+    file = TextFile(data=b"", text=Text(f"{text}\n" * 2), version="v")
+    reading.read_lines("a.py", file, 1, None, None)
+    with suppress(ToolError, BoundExceededError):
+        reading.read_symbol("a.py", file, text[:100], None)
+
+
+@_on_the_loop("lines of a read", 60_000)
+def _(text: str) -> None:
+    shown = StepOutput(60_000)
+    part = ListedLines(value="", text=f"head\n1 | {text}", path="a.py", version="v", first=1, last=1)
+    shown.add_lines([part, part])
 
 
 @pytest.mark.parametrize("name", ON_THE_LOOP)

@@ -45,8 +45,6 @@ Approve = Callable[[llm.Tool | None, llm.ToolCall], object]
 """Decides whether a call may be made; a text is a refusal with its reason."""
 _NO_LIMIT = 100_000
 _LONGEST_SECONDS = 24 * 3600.0
-_STEP_CHARS = 60_000
-"""Room for one documented read of 50,000 characters."""
 _DECLINED = "Cancelled: the user declined this call"
 _NAME_CHARS = 100
 _ASKS = Policy(rules=(Rule(decision="ask", tool="execute"),))
@@ -310,7 +308,7 @@ def _policy(steps: int) -> Policy:
             max_repeated_calls=_NO_LIMIT,
             max_seconds=_LONGEST_SECONDS,
             outage_seconds=0.0,
-            max_output_chars_per_step=_STEP_CHARS,
+            max_output_chars_per_step=60_000,  # the document names a larger limit, or none
         ),
     )
 

@@ -45,8 +45,6 @@ from agent_runtime.sessions.protocol import InMemorySession
 
 DEFAULT_MODEL = "gpt-4.1-mini"
 _LONGEST_SECONDS = 86_400.0
-_STEP_CHARS = 60_000
-"""The document names no limit of output."""
 
 
 def build_system_msg(persona: Persona, tools: Tools = DEFAULT) -> str:
@@ -217,7 +215,7 @@ class Agent:
             max_seconds=_LONGEST_SECONDS if max_time is None else max_time,
             max_repeated_calls=20,
             outage_seconds=0.0,
-            max_output_chars_per_step=_STEP_CHARS,
+            max_output_chars_per_step=60_000,  # the document names a larger limit, or none
         )
         self._step_timeout, self._timed_out = step_timeout, ""
         try:

@@ -17,7 +17,7 @@ from agent_runtime.context.relevant_code import (
 )
 from agent_runtime.context.unindexed import parse_sources
 from agent_runtime.index.index import CodeIndex, Definition, WorkspaceIndex
-from agent_runtime.tools.files import show_lines
+from agent_runtime.tools.reading import read_lines
 from agent_runtime.workspace.diffs import Text
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.overlay import TextFile
@@ -275,7 +275,8 @@ def test_a_method_is_whole_beneath_the_line_of_its_class() -> None:
 
 def test_the_count_of_lines_is_that_of_read_file() -> None:
     (excerpt,) = render_excerpts([F], read, PLENTY)
-    read_file = show_lines("a.py", TextFile(data=SOURCE.raw.encode(), text=SOURCE, version="v"), 1, None).text
+    file = TextFile(data=SOURCE.raw.encode(), text=SOURCE, version="v")
+    read_file = read_lines("a.py", file, 1, None, None).text
     assert excerpt.path.rpartition(" of ")[2].rstrip(")") == "9"
     assert " of 9, " in read_file
 

@@ -146,7 +146,7 @@ def test_the_tools_take_the_documented_arguments(start_sync: Callable[..., tuple
     runtime, _ = start_sync(reply(done="."))
     declared = runtime.registry.declarations
     for head in (
-        "def read_file(path: str, start_line: int = 1, end_line: int = None",
+        "def read_file(path: Texts, start_line: int = 1, end_line: int = None",
         "def execute(session_id: str, command: str, timeout: float",
         "def read_output(session_id: str, timeout: float = 5, check: bool = False)",
         "def send_input(session_id: str, text: str, timeout: float = 5)",

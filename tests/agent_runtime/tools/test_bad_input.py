@@ -67,7 +67,7 @@ def ordinary_user() -> Iterator[None]:
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("read_file", {}, "missing a required argument: 'path'"),
-    ("read_file", {"path": 3}, "argument path: Input should be a valid string"),
+    ("read_file", {"path": 3}, "argument path.str: Input should be a valid string"),
     ("read_file", {"path": ""}, "path must name a file"),
     ("read_file", {"path": "a.txt", "start_line": "x"}, "argument start_line: Input should be a valid integer"),
     ("read_file", {"path": "a.txt", "start_line": 0}, "start_line=0: must be 1 to 3"),

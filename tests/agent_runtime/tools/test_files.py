@@ -73,16 +73,89 @@ def test_a_range_is_shown_and_returned_as_it_was_asked_for(agent: Agent) -> None
     assert result.text.endswith("(lines 9\u201310 of 10, version " + version_of(NUMBERS.encode()) + ")\n9 | 9\n10 | 10")
 
 
-def test_a_long_file_is_shown_in_part_with_an_outline_and_returned_whole(agent: Agent) -> None:
-    source = "".join(f"def f{i}():\n    return {i}\n\n\n" for i in range(100))
-    agent.put("a.py", source)
+LONG = '"""A module."""\n\n' + "".join(
+    f"class C{i}:\n    def f{i}(self):\n        return {i}\n\n    def g(self):\n        def inner(): pass\n\n\n"
+    for i in range(100)
+)
+
+
+def test_a_long_file_is_shown_by_its_head_and_outline_and_returned_whole(agent: Agent) -> None:
+    agent.put("a.py", LONG)
     result = agent.tools.read_file("a.py")
-    lines = result.text.split("\n")
-    assert lines[0].startswith("[read_file] 'a.py' (lines 1\u2013200 of 400")
-    assert lines[201] == "[200 more lines: read_file('a.py', start_line=201) goes on]"
-    assert lines[202:204] == ["Outline of the rest:", "201 def f50"]
-    assert len(lines) == 203 + 50
-    assert result.value == source
+    head, *rows = result.text.split("\n")
+    assert head.startswith("[read_file] 'a.py' (lines 1\u20132 of 802")
+    assert rows[:3] == ['1 | """A module."""', "2 |", "[the rest by name, e.g. read_file('a.py::C0'), or by lines:]"]
+    assert rows[3:5] == ["3-8 class C0", "11-16 class C1"]
+    assert len(result.text) < 4_000
+    assert result.value == LONG
+    agent.put("a.py", LONG[: LONG.index("class C60")] + "x = 1\n" * 1_000)
+    text = agent.tools.read_file("a.py").text
+    assert "\n3-8 class C0\n  4-5 f0\n  7-8 g\n11-16 class C1\n" in text
+    assert "inner" not in text
+
+
+def test_of_very_many_definitions_the_first_ones_are_listed(agent: Agent) -> None:
+    agent.put("a.py", "".join(f"def f{i}(): pass\n" for i in range(1_000)))
+    result = agent.tools.read_file("a.py")
+    *_, last = result.text.split("\n")
+    assert len(result.text) < 5_000
+    match = re.fullmatch(r"… (\d+) more, from line (\d+) on", last)
+    assert match is not None
+    assert int(match[1]) + int(match[2]) == 1_001
+
+
+def test_a_long_file_is_shown_whole_if_so_many_characters_are_asked_for(agent: Agent) -> None:
+    agent.put("a.py", LONG)
+    result = agent.tools.read_file("a.py", max_chars=40_000)
+    assert "\n802 |" in result.text
+    assert result.max_chars == 40_000
+    assert result.lines[0].last == 802
+
+
+def test_a_name_shows_its_definition_and_a_long_class_its_outline(agent: Agent) -> None:
+    agent.put(
+        "a.py",
+        "class Long:\n    x = 1\n\n"
+        "    @property\n    def size(self):\n        return 1\n\n"
+        "    @size.setter\n    def size(self, value):\n        pass\n\n"
+        + "".join(f"    def f{i}(self):\n        return {i}\n\n" for i in range(400)),
+    )
+    outline = agent.tools.read_file("a.py::Long")
+    assert "\n1 | class Long:\n2 |     x = 1\n3 |\n[the rest by name, e.g. read_file('a.py::Long.size')" in outline.text
+    assert "\n  4-6 size\n  8-10 size\n  12-13 f0\n" in outline.text
+    assert outline.value == agent.text("a.py").rstrip("\n") + "\n"
+    assert "\n1210 |" in agent.tools.read_file("a.py::Long", max_chars=60_000).text
+    size = agent.tools.read_file("a.py::Long.size")
+    assert [(part.first, part.last) for part in size.lines] == [(4, 6), (8, 10)]
+    assert agent.tools.read_file("a.py::f7()").value == "    def f7(self):\n        return 7\n"
+    with pytest.raises(ToolError, match=r"no definition 'Long.sise'.*it has Long\.size"):
+        agent.tools.read_file("a.py::Long.sise")
+
+
+def test_several_names_are_read_in_one_call(agent: Agent) -> None:
+    agent.put("a.py", "def f():\n    pass\n\n\nclass C:\n    def f(self):\n        return 2\n")
+    agent.put("b.txt", "one\n")
+    result = agent.tools.read_file(["a.py::C.f", "b.txt", "a.py::f"])
+    assert result.value == "    def f(self):\n        return 2\none\ndef f():\n    pass\n"
+    assert [(part.path, part.first, part.last) for part in result.lines] == [
+        ("a.py", 6, 7),
+        ("b.txt", 1, 1),
+        ("a.py", 1, 2),
+    ]
+    assert result.text == "\n\n".join(part.text for part in result.lines)
+    with pytest.raises(ToolError, match=r"'c\.txt' does not exist") as caught:
+        agent.tools.read_file(["c.txt", "b.txt"])
+    assert caught.value.kind == "FileNotFoundError"
+    for names, arguments in (([], {}), (["b.txt"] * 21, {}), (["a.py", "b.txt"], {"end_line": 1})):
+        with pytest.raises(ToolError, match="name one file for a range of lines, else 1 to 20"):
+            agent.tools.read_file(names, **arguments)
+
+
+def test_rules_see_each_file_of_a_list(agent: Agent) -> None:
+    agent.put("a.py", "def f(): pass\n")
+    planned = agent.tools.planned("read_file", {"path": ["a.py::f", "./b/../secret.txt"]})
+    assert planned.facts.paths == ("a.py", "secret.txt")
+    assert agent.tools.planned("read_file", {"path": ["a.py", 1]}).refusal
 
 
 def test_a_stated_range_is_not_cut(agent: Agent) -> None:
@@ -92,23 +165,27 @@ def test_a_stated_range_is_not_cut(agent: Agent) -> None:
     assert "more lines" not in result.text
 
 
-def test_a_file_a_little_longer_than_the_view_is_shown_whole(agent: Agent) -> None:
-    agent.put("a.txt", "x\n" * 250)
+def test_a_long_text_without_definitions_is_shown_from_its_beginning(agent: Agent) -> None:
+    agent.put("a.txt", "x\n" * 1_000)
     assert "more lines" not in agent.tools.read_file("a.txt").text
-    agent.put("a.txt", "x\n" * 251)
-    assert "[51 more lines:" in agent.tools.read_file("a.txt").text
+    agent.put("a.txt", "xxxxxxxxx\n" * 900)
+    result = agent.tools.read_file("a.txt")
+    last = result.lines[0].last
+    assert result.text.endswith(f"[{900 - last} more lines: read_file('a.txt', {last + 1}, 900) goes on]")
+    assert 5_000 < len(result.text) < 7_000
+    assert result.value == "xxxxxxxxx\n" * 900
 
 
 def test_the_limit_of_characters_is_mentioned(agent: Agent) -> None:
     agent.put("a.txt", ("x" * 999 + "\n") * 100)
     result = agent.tools.read_file("a.txt", 1, 100)
-    assert len(result.text) < 41_000
-    assert "cut after 40,000 characters: read_file('a.txt', start_line=40) goes on]" in result.text
+    assert len(result.text) < 61_000
+    assert "[41 more lines: read_file('a.txt', 60, 100) goes on]" in result.text
     # Where the step's bound cuts it again, all that was asked for is named.
     shown = StepOutput(5_000)
-    shown.add_result(result.text, lines=result.lines)
-    assert shown.text().endswith("lines 5-100 of 'a.txt']")
-    assert "lines 1\u201339 of 100" in result.text
+    shown.add_lines(result.lines)
+    assert shown.text().endswith("read_file('a.txt', 5, 100)]")
+    assert "lines 1\u201359 of 100" in result.text
 
 
 def test_a_very_long_line_is_cut_in_the_view_only(agent: Agent) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -22,6 +23,25 @@ async def observed(
         outcome = await runtime.run("Work")
         assert outcome.status is Status.FINISHED
         return [event.text for event in runtime.session.events if isinstance(event, Observed)]
+
+
+async def test_a_step_shows_each_line_once_and_more_than_its_limit_only_where_it_is_asked_for(
+    tmp_path: Path, sandbox: Sandbox
+) -> None:
+    (tmp_path / "a.py").write_text("".join(f"def f{n}():\n    x = {n}\n    return x\n\n\n" for n in range(9)))
+    (tmp_path / "b.txt").write_text("".join(f"{'x' * 90} {n}\n" for n in range(400)))
+    once, wide, narrow = await observed(
+        tmp_path,
+        sandbox,
+        '```codepilot\nx = read_file("a.py")\nread_file(["a.py::f1", "a.py::f3"])\nread_file("a.py", 1, 12)\n```\n',
+        '```codepilot\nread_file("b.txt", max_chars=50_000)\n```\n',
+        '```codepilot\nread_file("b.txt", 1, 400)\n```\n',
+    )
+    assert [once.count(f"x = {n}") for n in range(5)] == [1, 1, 1, 1, 0]
+    assert "\n5 |\n[lines 6-8: above]\n9 |\n" in once
+    assert f"400 | {'x' * 90} 399" in wide
+    assert len(narrow) < 16_200
+    assert re.search(r"since a step shows 16,000 characters: read_file\('b.txt', \d+, 400\)\]$", narrow)
 
 
 async def test_a_patch_needs_no_path(tmp_path: Path, sandbox: Sandbox) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from agent_runtime.workspace.diffs import Text
 from agent_runtime.workspace.edits import find_placeholder
-from agent_runtime.workspace.syntax import SyntaxChecker, is_python, outline, parse_python
+from agent_runtime.workspace.syntax import SyntaxChecker, is_python, parse_python
 
 
 def test_a_syntax_error_is_reported_with_its_line() -> None:
@@ -26,26 +26,6 @@ def test_hostile_sources_are_answered_not_crashed_on(source: str) -> None:
 
 def test_an_odd_escape_is_no_error_and_no_warning() -> None:
     assert not isinstance(parse_python("x = '\\d'\n"), str)
-
-
-def test_an_outline_lists_definitions_after_a_line() -> None:
-    source = (
-        "import os\nif os:\n    def early(): ...\nclass A:\n    def m(self):\n        def inner(): ...\n"
-        "    async def n(self): ...\ndef last(): ...\n"
-    )
-    assert outline("a.py", source, 0) == ["3 def early", "4 class A", "5   def m", "7   def n", "8 def last"]
-    assert outline("a.py", source, 4) == ["5   def m", "7   def n", "8 def last"]
-    assert outline("a.md", source, 0) == []
-
-
-def test_a_file_that_does_not_parse_still_has_an_outline() -> None:
-    assert outline("a.py", "def f(:\n    pass\nclass B(A):\n", 0) == ["1 def f(:", "3 class B(A):"]
-
-
-def test_a_long_outline_is_truncated_with_a_count() -> None:
-    entries = outline("a.py", "".join(f"def f{i}(): ...\n" for i in range(100)), 0)
-    assert len(entries) == 61
-    assert entries[-1] == "… 40 more"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
 import pytest
@@ -26,7 +27,7 @@ def call(tool: str, text: str, *, value: Plain = None, ok: bool = True, **args: 
 
 
 def read_file(first: int, last: int, path: str = "src/a.py", *, of: int = 100) -> ToolReturned:
-    head = f"[read_file] {path!r} (lines {first}\u2013{last} of {of}, version 1a2b3c)"
+    head = f"[read_file] {path.partition('::')[0]!r} (lines {first}\u2013{last} of {of}, version 1a2b3c)"
     listing, _ = number_lines([f"line {n}" for n in range(1, last + 1)], first, last)
     return call("read_file", "\n".join([head, *listing]), path=path, start_line=first)
 
@@ -72,6 +73,14 @@ def test_ranges_of_several_reads_add_up() -> None:
 
 def test_a_file_is_read_by_any_spelling_of_its_path_and_by_a_symbol() -> None:
     assert unread(step(read_file(1, 60, "./src//a.py"), read_file(61, 100, "src/a.py::Class.f"))).total == 0
+
+
+def test_all_parts_of_a_read_of_several_files_count() -> None:
+    one, two = read_file(1, 60), read_file(41, 100, "./src/a.py")
+    text = two.text.replace(re.search(r"(?s)\n41 .*(?=\n61 )", two.text)[0], "\n[lines 41-60: above]")  # type: ignore[index]
+    both = call("read_file", f"{one.text}\n\n{text}", path=["src/a.py::C", "./src/a.py", "src/b.py"])
+    assert unread(step(both)).total == 0
+    assert unread(step(call("read_file", both.text, path=["src/a.py"]))).total == 1
 
 
 def test_the_lines_shown_count_and_not_those_asked_for() -> None:

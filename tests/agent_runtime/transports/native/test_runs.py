@@ -63,6 +63,16 @@ async def test_calls_run_in_order_and_each_is_answered_by_its_own_result(start: 
     assert (place / "b.txt").read_text() == "new\n"
 
 
+async def test_lines_that_an_earlier_answer_of_the_reply_has_are_not_repeated(start: Start, place: Path) -> None:
+    (place / "a.py").write_text("def f():\n    x = 1\n    return x\n\n\ndef g():\n    return 2\n")
+    first = asks(("read_file", {"path": ["a.py::f", "a.py::g"]}), ("read_file", {"path": "a.py", "max_chars": 9_000}))
+    async with start(first, DONE) as runtime:
+        await runtime.run("Do it")
+        two, whole = answers(runtime)[:2]
+    assert two.text.count("[read_file] 'a.py' (lines ") == 2
+    assert whole.text.split("\n")[1:] == ["[lines 1-3: above]", "4 |", "5 |", "6 | def g():", "7 |     return 2"]
+
+
 @pytest.mark.parametrize(
     ("call", "told"),
     [
@@ -210,7 +220,7 @@ async def test_the_output_of_a_reply_is_limited(start: Start, place: Path) -> No
     async with start(asks(call, call, ("nope", {})), DONE, policy=policy) as runtime:
         await runtime.run("Do it")
     assert sum(len(each.text) for each in answers(runtime)) < 1_600
-    assert "lines 1-2000 of 'long.txt'" in answers(runtime)[1].text
+    assert "read_file('long.txt', 1, 2000)" in answers(runtime)[1].text
 
 
 async def test_the_same_calls_over_and_over_end_the_run(start: Start) -> None:
