@@ -38,6 +38,7 @@ _CORPORA = {"tuned": "issues.toml", "held": "held_back.toml"}
 _GOAL = "Fix the problem described in this issue."
 _NUMBERED = re.compile(r" *(\d+)(?:-(\d+))? \|")
 """A line, or those of a docstring that are left out of a whole definition."""
+_MORE = re.compile(r"… \d+ more$")
 _FRAME = re.compile(r'(?P<path>[\w./\\-]+\.\w+)(?:", line |:)(?P<line>\d+)')
 _PLAIN = re.compile(r"[a-z]+")
 _READY = 600.0
@@ -236,8 +237,8 @@ def _read_map(message: str) -> dict[str, set[str]]:
         if not line.startswith(" "):
             path = line.partition(" (")[0]
         elif not _NUMBERED.match(line):
-            owner, colon, members = line.strip().rpartition(": ")
-            names = re.findall(r"[^\s,]+", members)
+            owner, colon, members = _MORE.sub("", line).strip().rpartition(": ")
+            names = members.split()
             mapped.setdefault(path, set()).update(
                 [owner] if colon else [], (f"{owner}.{n}" if colon else n for n in names)
             )
