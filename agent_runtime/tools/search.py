@@ -122,6 +122,7 @@ class SearchTools(ToolFamily):
         max_results matches are shown.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
         _check_arguments(pattern, max_results, context)
+        context = min(context, _MAX_CONTEXT)
         glob = _parse_include(include, scope)
         inferred = self._infer_scope(scope, target)
         targets = self._resolve_targets(inferred, target, glob)
@@ -273,8 +274,8 @@ def _check_arguments(pattern: str, max_results: int, context: int) -> None:
         raise ToolError("pattern must be a regular expression of whole characters, without NUL", kind="ValueError")
     if not 1 <= max_results <= _MAX_RESULTS:
         raise ToolError(f"max_results={max_results}: must be 1 to {_MAX_RESULTS}", kind="ValueError")
-    if not 0 <= context <= _MAX_CONTEXT:
-        raise ToolError(f"context={context}: must be 0 to {_MAX_CONTEXT} lines", kind="ValueError")
+    if context < 0:
+        raise ToolError(f"context={context}: must not be negative", kind="ValueError")
 
 
 def _parse_include(include: str | None, scope: str) -> Include | None:

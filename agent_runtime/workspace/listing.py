@@ -89,12 +89,12 @@ def walk_files(workspace: Workspace, prefix: str, rules: tuple[IgnoreRules, ...]
 def entries(
     workspace: Workspace, prefix: str = "", rules: tuple[IgnoreRules, ...] = ()
 ) -> Iterator[tuple[int, str, os.DirEntry[str] | None]]:
-    """Yield entries that are not ignored, except directories.
+    """Yield entries that are not ignored, except directories; virtual environments inside count as ignored.
 
     Yields:
         Directory descriptor, valid until the next entry; prefix; entry. For an unreadable directory -1, path, None.
     """
-    pending = [(prefix, rules)]
+    start, pending = prefix, [(prefix, rules)]
     while pending:
         prefix, rules = pending.pop()
         try:
@@ -104,6 +104,8 @@ def entries(
             continue
         with files_module.closing(descriptor), os.scandir(descriptor) as entries:
             names = sorted(entries, key=lambda entry: entry.name)
+            if prefix != start and any(entry.name == "pyvenv.cfg" for entry in names):
+                continue
             if any(entry.name == ".gitignore" for entry in names):
                 rules = (*rules, *directory_rules(workspace, prefix))
             for entry in names:

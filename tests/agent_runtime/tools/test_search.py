@@ -85,6 +85,10 @@ async def test_more_matches_than_wanted_are_counted(search: SearchTools) -> None
     assert len(result.value) == 2
 
 
+async def test_more_context_than_there_may_be_is_the_most(search: SearchTools) -> None:
+    assert (await search.find("other", context=500)).text == (await search.find("other", context=20)).text
+
+
 async def test_context_is_shown_but_not_returned(search: SearchTools) -> None:
     result = await search.find("other", context=1)
     assert result.text.split("\n")[1:] == ["src/b.py", "1-needle", "2:other", "3-needle needle"]
@@ -153,7 +157,7 @@ async def test_an_invalid_pattern_is_answered_with_ripgrep_s_words(
         ({"pattern": "a\0b"}, "pattern must be"),
         ({"max_results": 0}, "max_results=0: must be 1 to 1000"),
         ({"max_results": 1001}, "max_results=1001"),
-        ({"context": -1}, "context=-1: must be 0 to 20"),
+        ({"context": -1}, "context=-1: must not be negative"),
         ({"scope": "all"}, "scope='all': must be"),
         ({"scope": "file"}, "must be the path of one file"),
         ({"scope": "files", "target": []}, "must be a list of paths"),

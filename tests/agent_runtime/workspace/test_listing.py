@@ -42,6 +42,15 @@ def test_all_files_newest_first_without_git_s_own(workspace: Workspace) -> None:
     ]  # fmt: skip
 
 
+def test_a_virtual_environment_is_listed_only_by_its_path(workspace: Workspace) -> None:
+    environment = workspace.root / "env" / "lib"
+    environment.mkdir(parents=True)
+    (environment / "site.py").touch()
+    (workspace.root / "env" / "pyvenv.cfg").touch()
+    assert "env/lib/site.py" not in names(workspace)
+    assert names(workspace, path="env/lib") == ["env/lib/site.py"]
+
+
 @pytest.mark.parametrize(
     ("pattern", "path", "expected"),
     [
