@@ -156,7 +156,7 @@ def _clean_source(text: str) -> str:
     return " ".join(printable(text).split()).replace("[", "(").replace("]", ")")[:_SOURCE_CHARS]
 
 
-_LEAST_MAP_CHARS = 3_600
+_LEAST_MAP_CHARS = 2_400
 """Characters of a map that cannot name everything."""
 _GUESSED_CHARS = 2_000
 """Characters of definitions that only the search found."""
