@@ -61,9 +61,11 @@ def _render_part(
         if not outline.names:
             continue
         most = int(max(_LEAST_FILE_CHARS, _FILE_SHARE * room))
-        rendered[path] = _render_file(_select_names(outline, names_by_path.get(path, {}), min(room, most)))
-        room -= len(rendered[path]) + 1
-    rest = _count_by_directory(outline.path for outline in outlines if outline.path not in rendered)
+        text = _render_file(_select_names(outline, names_by_path.get(path, {}), min(room, most)))
+        if len(text) < room:  # else its path is too long
+            rendered[path] = text
+            room -= len(text) + 1
+    rest = _count_by_directory(outline.path for outline in outlines if rendered and outline.path not in rendered)
     ends = list(accumulate(len(line) + 1 for line in rest))
     fitting = bisect_right(ends, room + _DIRECTORY_CHARS)
     more = [f"… {len(rest) - fitting} more directories"] if fitting < len(rest) else []

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -60,6 +60,7 @@ class Orientation:
 
     Attributes:
         files: paths, best first.
+        reads_names: `read_file` shows the names of the map.
         is_late: the code was not ready in time.
     """
 
@@ -69,6 +70,7 @@ class Orientation:
     excerpts: tuple[Excerpt, ...] = ()
     files: tuple[str, ...] = ()
     indexed: bool = False
+    reads_names: bool = True
     is_late: bool = False
     python_path: str = ""
     baseline: BaselineTaken | None = None
@@ -121,7 +123,7 @@ def render_opening(
 def _frame_code(nonce: str, orientation: Orientation) -> Iterator[str]:
     """Yield the framed map and excerpts."""
     if orientation.map.text:
-        yield notes.describe_map(is_complete=orientation.map.is_complete)
+        yield notes.describe_map(is_complete=orientation.map.is_complete, reads_names=orientation.reads_names)
         yield _frame_quote(nonce, "the workspace: its map", orientation.map.text)
     elif orientation.is_late:
         yield notes.NO_CODE
@@ -202,8 +204,8 @@ async def orient(
 
     async def select(source: CodeIndex) -> Orientation:
         passages = await rank_passages(workspace, source, clues, find_messages)
-        files = rank_files(passages)
-        outlines = await source.outline_files(files)
+        files = [path for path in rank_files(passages) if not hides(path)]
+        outlines, failure = await source.outline_files(files), source.failure
         read = partial(_read_text, workspace, hides)
         code_map, excerpts = await asyncio.to_thread(_divide_room, passages, outlines, read)
         layout = _render_tree(tree)
@@ -213,10 +215,11 @@ async def orient(
         return Orientation(
             facts=tuple(facts),
             tree=layout,
-            map=code_map,
+            map=replace(code_map, is_complete=code_map.is_complete and not failure),
             excerpts=excerpts,
             files=tuple(files),
             indexed=source is index,
+            is_late=not code_map.text and (bool(failure) or any(outline.names is None for outline in outlines)),
         )
 
     found = None
@@ -251,9 +254,10 @@ async def _select_code(
                 await asyncio.wait([indexed], timeout=seconds)
             if not indexed.done() and trial is not None:
                 await asyncio.wait([indexed, trial], timeout=_INDEX_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if indexed.done() and (orientation := indexed.result()) is not None:
+            if indexed.done() and (orientation := indexed.result()):
                 return orientation
-        return await select(await (tasks[1] if len(tasks) > 1 else parse()))
+        orientation = await select(await (tasks[1] if len(tasks) > 1 else parse()))
+        return (orientation.is_late and tasks and await tasks[0]) or orientation
     finally:
         for task in tasks:
             task.cancel()

@@ -496,13 +496,13 @@ def _find_used(database: sqlite3.Connection, snippets: Sequence[str], classes: S
 
 def _outline(database: sqlite3.Connection, paths: Sequence[str]) -> list[Row]:
     """Return path, whether it is a test, and the names of each file, of some without names."""
-    files = database.execute("SELECT path, id, is_test FROM files ORDER BY is_test, path").fetchall()
+    files = database.execute("SELECT path, id, is_test, size FROM files ORDER BY is_test, path").fetchall()
     order = {path: place for place, path in enumerate(reversed(paths), start=1)}
     rows: list[Row] = []
     used = 0
-    for path, file, in_tests in sorted(files, key=lambda row: -order.get(row[0], 0)):
+    for path, file, in_tests, size in sorted(files, key=lambda row: -order.get(row[0], 0)):
         names = None
-        if used < _MAX_OUTLINE_CHARS:
+        if used < _MAX_OUTLINE_CHARS and size <= MAX_FILE_BYTES:
             names = list(dict.fromkeys(name for (name,) in database.execute(_OUTLINE, (file,))))
             used += sum(map(len, names))
         rows.append([path, bool(in_tests), names])

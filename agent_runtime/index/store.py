@@ -154,13 +154,17 @@ def _refresh_file(state: _Refresh, directory: int, name: str, path: str, digest:
 def _parse_file(path: str, data: bytes) -> ParsedFile | None:
     """Parse a file; None if too large, binary, generated or too slow."""
     language = language_of(path)
-    packed = len(data) > _MAX_MEAN_LINE * (data.count(b"\n") + 1)
-    if language is None or len(data) > MAX_FILE_BYTES or b"\0" in data or packed:
+    if language is None or len(data) > MAX_FILE_BYTES or is_generated(data):
         return None
     try:
         return parse(language, data, Path(path).stem)
     except TooSlowError:
         return None
+
+
+def is_generated(data: bytes) -> bool:
+    """Whether a file is binary or minified."""
+    return b"\0" in data or len(data) > _MAX_MEAN_LINE * (data.count(b"\n") + 1)
 
 
 def has_sources(workspace: Workspace) -> bool:

@@ -34,10 +34,11 @@ _MAX_TESTS = 5
 _CUT_NOTE_CHARS = 75
 
 
-def describe_map(*, is_complete: bool) -> str:
-    """Return the heading of a code map."""
+def describe_map(*, is_complete: bool, reads_names: bool = True) -> str:
+    """Return the heading of a code map; `reads_names` says that the agent has `read_file`."""
     extent = "all classes and functions of the sources" if is_complete else "the sources that match the task best"
-    return f'# Code\nThe map names {extent}; read_file("path::Class.method") shows one of them, or a list several.'
+    use = '; read_file("path::Class.method") shows one of them, or a list several' if reads_names else ""
+    return f"# Code\nThe map names {extent}{use}."
 
 
 def archived_task(number: int, summary: str) -> str:

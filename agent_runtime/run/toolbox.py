@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import posixpath
 import shlex
 import sys
 import time
@@ -206,7 +207,8 @@ class Toolbox:
         self._oriented = True  # only now: a stopped run has sent nothing
         lines = (*result.facts, *filter(None, (programs, tests.fact)))
         result = replace(result, facts=lines, python_path=self._python_path)
-        return replace(result, baseline=await self._begin_baseline(task, tests, result.files, deadline))
+        baseline = await self._begin_baseline(task, tests, result.files, deadline)
+        return replace(result, baseline=baseline, reads_names="read_file" in self.registry.originals)
 
     async def _find_tests(self) -> TrialResult:
         """Return how to run the project's tests, found by trial; empty if commands need approval."""
@@ -241,7 +243,11 @@ class Toolbox:
             return None
         task.cancel()
         await asyncio.wait([task])
-        return None if task.cancelled() or not task.result().failures else task.result()
+        if task.cancelled():
+            return None
+        paths = {test: posixpath.join(self._agent.start_in, test.partition("::")[0]) for test in task.result().failures}
+        failures = {test: old for test, old in task.result().failures.items() if not self._hides(paths[test])}
+        return replace(task.result(), failures=failures) if failures else None
 
     def _excuse_failures(self, command: str, output: str) -> tuple[str, ...]:
         digest = partial(digest_file, self.workspace, self._agent.start_in)

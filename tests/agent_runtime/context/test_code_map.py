@@ -74,3 +74,18 @@ def test_hostile_names_stay_on_their_line_and_many_directories_are_cut() -> None
 
 def test_a_workspace_without_sources_has_no_map() -> None:
     assert render_map([], [], 1_000).text == ""
+
+
+def test_directories_alone_are_no_map() -> None:
+    unknown = Outline(path="pkg/b.py", is_test=False, names=None)
+    assert render_map([unknown, outline("tests/test_x.py", "test_x", is_test=True)], [], 1_000).text == ""
+
+
+def test_a_path_that_is_too_long_leaves_room_for_others() -> None:
+    outlines = [
+        outline("\u202e" * 1_000 + "/a.py", "f"),
+        outline("pkg/deep/b.py", *(f"function_{n}" for n in range(200))),
+    ]
+    text = render_map(outlines, [], 2_000).text
+    assert text.startswith("pkg/deep/b.py\n function_0 ")
+    assert len(text) <= 2_000

@@ -28,8 +28,9 @@ from agent_runtime.context.first_message import (
     render_opening,
     step_status,
 )
+from agent_runtime.context.unindexed import ParsedSources
 from agent_runtime.core.values import Quote, Task
-from agent_runtime.index.index import WorkspaceIndex
+from agent_runtime.index.index import Outline, WorkspaceIndex
 from agent_runtime.policy.policy import Policy, Rule
 from agent_runtime.prompts import notes
 from agent_runtime.tools.search import SearchTools
@@ -131,6 +132,60 @@ async def test_an_index_may_take_as_long_as_the_trial_of_the_test_command(
     assert code.indexed
 
 
+class FailingIndex:
+    """An index that is ready, and of whose answers only some come in time."""
+
+    def __init__(self, outlines: list[Outline]) -> None:
+        self.failure = "too slow"
+        self._outlines = outlines
+
+    async def wait_ready(self, _seconds: float) -> bool:
+        return True
+
+    async def outline_files(self, _paths: Sequence[str]) -> list[Outline]:
+        return self._outlines
+
+    def __getattr__(self, _question: str) -> Callable[..., Awaitable[Any]]:
+        return lambda *_: asyncio.sleep(0, [])
+
+
+@pytest.mark.parametrize("names", [None, ("fetch_all",)])
+async def test_an_index_that_fails_gives_no_complete_map(workspace: Workspace, names: tuple[str, ...] | None) -> None:
+    outlines = [Outline(path="src/pkg/api.py", is_test=False, names=names)]
+    index: Any = FailingIndex(outlines)
+    code = await orient(workspace, Task(goal="Fix"), [], index=index, grep=_find_nothing)
+    assert not code.map.is_complete
+    assert code.is_late == (names is None)
+    index = FailingIndex([])
+    code = await orient(workspace, Task(goal="Fix"), [], index=index, grep=_find_nothing)
+    assert render_opening(Task(goal="Fix"), code, nonce="n0nce").endswith(notes.NO_CODE)
+
+
+async def test_an_index_that_is_later_than_failed_parsing_is_used(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_message, "_HEAD_START", 0.0)
+    monkeypatch.setattr(first_message, "_INDEX_SECONDS", INDEXED)
+    monkeypatch.setattr(first_message, "CODE_SECONDS", INDEXED)
+
+    async def parse_nothing(*_: object) -> ParsedSources:
+        return ParsedSources([], "it was stopped")
+
+    monkeypatch.setattr(first_message, "parse_sources", parse_nothing)
+    index = WorkspaceIndex(workspace)
+    try:
+        code = await orient(workspace, Task(goal="Fix"), [], index=index, grep=_find_nothing, seconds=0.001)
+    finally:
+        await index.close()
+    assert code.indexed
+
+
+async def test_only_an_agent_with_read_file_is_told_of_it(workspace: Workspace) -> None:
+    code = await look(workspace)
+    assert "read_file" in render_opening(Task(goal="Fix"), code, nonce="n0nce")
+    assert "read_file" not in render_opening(Task(goal="Fix"), replace(code, reads_names=False), nonce="n0nce")
+
+
 async def test_a_first_message_that_could_not_be_filled_in_time_says_so(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +227,7 @@ async def test_what_a_rule_keeps_back_is_neither_shown_nor_named(root: Path, wor
     task = Task(goal="See src/key.txt, alias.txt, src/../src/key.txt and `fetch_all()`, which fetches: hunter2")
     found = await look(workspace, task=task, hides=lambda path: policy.hides("read_file", path))
     assert found.excerpts == ()
+    assert found.files == ()
     assert found.tree.splitlines() == ["src/", "alias.txt"]
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +8,9 @@ import pytest
 from agent_runtime.context import unindexed
 from agent_runtime.context.relevant_code import read_clues
 from agent_runtime.context.unindexed import ParsedSources, parse_sources
+from agent_runtime.core.errors import BoundExceededError
 from agent_runtime.index.index import Outline
+from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.workspace.files import Workspace
 
 
@@ -63,10 +65,47 @@ async def test_after_the_processor_time_the_files_that_a_text_names_are_parsed_a
     assert None in by_path.values()
 
 
-async def test_sources_that_take_too_long_are_a_timeout(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_names_of_a_file_that_is_not_read_are_not_known(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "long.py").write_text("def first(): ...\n" * 25_000)
+    (tmp_path / "packed.js").write_text("function a() {}" * 1_000)
+    outlines = await (await parse(workspace, "x")).outline_files([])
+    names = {outline.path: outline.names for outline in outlines}
+    assert names["long.py"] is None
+    assert names["packed.js"] == ()
+
+
+async def test_sources_that_were_not_all_listed_are_a_failure(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not (await parse(workspace, "x")).failure
+    monkeypatch.setattr(unindexed, "_MAX_ENTRIES", 1)
+    monkeypatch.setattr(unindexed, "run_bounded", _call)
+    sources = await parse(workspace, "x")
+    assert sources.failure == "only 2 files were listed"
+    assert len(await sources.outline_files([])) == 2
+
+
+async def test_a_large_file_that_ends_the_worker_leaves_the_small_ones(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "crash.py").write_text("def crashes(): ...\n" * 2_000)
+
+    async def end_at_large_files(function: Callable[..., str], *arguments: object, seconds: float, task: str) -> str:
+        answer = await run_bounded(function, *arguments, seconds=seconds, task=task)
+        if "crashes" in answer:
+            raise BoundExceededError("it ended", bound="memory")
+        return answer
+
+    monkeypatch.setattr(unindexed, "run_bounded", end_at_large_files)
+    outlines = await (await parse(workspace, "x")).outline_files([])
+    names = {outline.path: outline.names for outline in outlines}
+    assert names["crash.py"] is None
+    assert names["pkg/timers.py"] == ("Timer", "Timer.restart")
+
+
+async def test_sources_that_take_too_long_are_a_failure(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unindexed, "_SECONDS", 0.000_001)
-    with pytest.raises(TimeoutError, match="Looking for what the task names took more than"):
-        await parse(workspace, "x")
+    assert (await parse(workspace, "x")).failure.startswith("Looking for what the task names took more than")
 
 
 async def _call(function: object, *arguments: object, **_limits: object) -> object:

@@ -122,6 +122,14 @@ async def test_a_hidden_file_is_not_reported(root: Path) -> None:
         assert await index.graph("discounted", 2) == []
 
 
+async def test_an_outline_has_the_names_of_files_that_are_neither_hidden_nor_too_large(root: Path) -> None:
+    (root / "shop" / "large.py").write_text("def first(): ...\n" + "#" * store.MAX_FILE_BYTES)
+    async with _index(root, hidden="shop/basket.py") as index:
+        outlines = {outline.path: outline.names for outline in await index.outline_files([])}
+    tests = ("test_total_is_the_sum_of_all_prices",)
+    assert outlines == {"shop/large.py": None, "shop/prices.py": ("discounted",), "tests/test_basket.py": tests}
+
+
 async def test_links_are_not_followed(root: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere.py").write_text("def stolen(): pass\n")
     (root / "inside.py").symlink_to(tmp_path / "elsewhere.py")

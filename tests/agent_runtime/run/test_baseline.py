@@ -233,6 +233,12 @@ def fails_before(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("fails_before")
+async def test_a_failure_in_a_hidden_file_is_not_named(bench: Bench) -> None:
+    await bench.run(DONE, policy=Policy(rules=(Rule(decision="deny", paths=("tests/**",)),)))
+    assert "Fail already" not in bench.opening
+
+
+@pytest.mark.usefixtures("fails_before")
 @pytest.mark.parametrize("check", [True, False])
 async def test_a_completion_stands_if_only_tests_fail_that_failed_before(bench: Bench, *, check: bool) -> None:
     outcome = await bench.run(_call("bin/pytest -q", check=check))

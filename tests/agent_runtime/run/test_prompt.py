@@ -140,3 +140,14 @@ async def test_a_native_call_of_a_tool_that_is_not_there_is_told_why(place: Path
     async with runtime_for(place, sandbox, replies, transport="tools", indexed=False) as runtime:  # type: ignore[arg-type]
         await runtime.run("Look")
     assert "there is no tool 'semantic_search' (there is no code index here; use find)." in answers(runtime)[0].text
+
+
+@pytest.mark.parametrize("tools", [None, ("execute",)])
+async def test_read_file_is_named_beside_the_map_where_the_agent_has_it(
+    place: Path, sandbox: Sandbox, tools: tuple[str, ...] | None
+) -> None:
+    async with runtime_for(place, sandbox, [DONE], index_seconds=0, tools=tools) as runtime:
+        await runtime.run(Task(goal="Fix it"))
+        [started] = [event for event in runtime.session.events if isinstance(event, Started)]
+    assert " mean" in started.opening
+    assert ("read_file" in started.opening) == (tools is None)
