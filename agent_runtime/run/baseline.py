@@ -41,7 +41,7 @@ _SUMMARY = re.compile(
     r"(?:=+ )?(?P<failed>\d{1,5}) failed(?P<passed>, \d{1,6} passed)?"
     r"(?:, \d{1,6} (?:skipped|deselected|xfailed|xpassed|warnings?)){0,5} in [\d.]{1,12}s(?: \([\d:]{1,12}\))?(?: =+)?"
 )
-_INCOMPLETE = ("ERROR ", "!!!")
+_INCOMPLETE = ("ERROR ", "!")
 _PYTEST = re.compile(
     r"(?:[A-Z][A-Z0-9_]{0,40}=[\w./:-]{0,200} )?(?:timeout \d{1,5} )?(?:uv run (?:--frozen )?|poetry run )?"
     r"(?:(?:[\w.-]{0,80}/){0,9}python[\d.]{0,5} -m pytest|(?:[\w.-]{0,80}/){0,9}pytest)(?: [^;&|<>\n`$]*)?"
@@ -49,7 +49,8 @@ _PYTEST = re.compile(
 )
 _REPAIR = re.compile(
     r"\b(?:failing|failed|broken|red)\s+(?:\w+\s+){0,2}(?:tests?|suite|ci|builds?|checks?)\b"
-    r"|\b(?:tests?|suite|ci|builds?|checks?)\s+(?:\w+\s+){0,3}(?:pass|passes|fail|fails|failing|broken|red|green)\b"
+    r"|\b(?:tests?|pytest|suite|ci|builds?|checks?)\s+(?:\w+\s+){0,3}"
+    r"(?:pass(?:es|ed|ing)?|fail(?:s|ed|ing|ures?)?|broken|red|green)\b"
     r"|\b(?:fix|repair)\s+(?:\w+\s+){0,2}(?:tests?|suite|ci|builds?)\b",
     re.IGNORECASE,
 )
@@ -61,10 +62,11 @@ _EXIT = re.compile(r"^exit=(\d{1,3})\s*$", re.MULTILINE)
 
 def read_failures(output: str) -> tuple[tuple[str, ...], bool]:
     """Return the failed tests in one complete summary of pytest without errors, and whether others passed."""
-    lines = [line.rstrip() for line in output.splitlines()]
-    tests = tuple(match["test"] for line in lines if line.isprintable() and (match := _FAILED.fullmatch(line)))
+    lines = [line.rstrip() for line in output.split("\n")]  # the message in a line may have separators of its own
+    failed = [line for line in lines if line.startswith("FAILED ")]
+    tests = tuple(match["test"] for line in failed if line.isprintable() and (match := _FAILED.fullmatch(line)))
     summaries = [match for line in lines if (match := _SUMMARY.fullmatch(line))]
-    is_complete = len(summaries) == 1 and int(summaries[0]["failed"]) == len(tests) == len(set(tests))
+    is_complete = len(summaries) == 1 and int(summaries[0]["failed"]) == len(failed) == len(set(tests))
     if not is_complete or any(line.startswith(_INCOMPLETE) for line in lines):
         return (), False
     return tests, summaries[0]["passed"] is not None
@@ -119,7 +121,7 @@ def is_about(task: Task, test: str) -> bool:
     """Whether a task is about a failing test: it names the test or its file, or asks for tests that pass."""
     path, _, name = test.partition("[")[0].partition("::")
     text = _text_of(task)
-    return _REPAIR.search(task.goal) is not None or any(
+    return _REPAIR.search(text) is not None or any(
         word in text for word in (path.rpartition("/")[2], name.rpartition("::")[2])
     )
 

@@ -111,6 +111,14 @@ class RunState:
             output_json=output_json,
         )
 
+    @property
+    def user_texts(self) -> list[str]:
+        """The session's messages, notes of approvals, and answers with their questions."""
+        texts = [event.text for event in self.events if isinstance(event, MessageInjected)]
+        texts += [event.note for event in self.events if isinstance(event, Resumed)]
+        asked = [event for event in self.events if isinstance(event, ToolReturned) and event.tool == "ask_user"]
+        return [*texts, *(f"{event.label} {event.text}" for event in asked if event.ok)]
+
     def reset(self) -> None:
         self._messages.clear()
         self.session.reset()

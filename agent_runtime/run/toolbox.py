@@ -29,7 +29,6 @@ from agent_runtime.core.events import (
     ChildResult,
     ChildWatched,
     Event,
-    MessageInjected,
     NetworkLost,
     NetworkUsed,
     Paused,
@@ -49,6 +48,7 @@ from agent_runtime.delegation.tools import DelegationTools
 from agent_runtime.index.index import WorkspaceIndex
 from agent_runtime.index.store import has_sources
 from agent_runtime.policy.policy import CallFacts, Permitted
+from agent_runtime.processes.spawn import run_in_thread
 from agent_runtime.providers.protocol import Provider, ToolSchema, tool_calling
 from agent_runtime.run.baseline import choose_tests, digest_file, excuse_failures, is_about, take_baseline
 from agent_runtime.run.checkpoint import read_transport
@@ -249,15 +249,14 @@ class Toolbox:
         failures = {test: old for test, old in task.result().failures.items() if not self._hides(paths[test])}
         return replace(task.result(), failures=failures) if failures else None
 
-    def _excuse_failures(self, command: str, output: str) -> tuple[str, ...]:
-        digest = partial(digest_file, self.workspace, self._agent.start_in)
-        excused = excuse_failures(self._state.progress.failures, command, output, digest)
-        messages = [Task(goal=event.text) for event in self._state.events if isinstance(event, MessageInjected)]
-        return () if any(is_about(message, test) for message in messages for test in excused) else excused
+    async def _excuse_failures(self, command: str, output: str) -> tuple[str, ...]:
+        before, digest = self._state.progress.failures, partial(digest_file, self.workspace, self._agent.start_in)
+        excused = await run_in_thread(partial(excuse_failures, before, command, output, digest))
+        texts = self._state.user_texts if excused else []
+        return () if any(is_about(Task(goal=text), test) for text in texts for test in excused) else excused
 
     def _is_permitted(self, command: str) -> bool:
-        arguments: dict[str, Plain] = {"session_id": "main", "command": command}
-        facts = CallFacts(tool="execute", args=arguments, command=command)
+        facts = CallFacts(tool="execute", args={"session_id": "main", "command": command}, command=command)
         return isinstance(self._agent.policy.decide(facts), Permitted)
 
     async def _orient(self, task: Task, facts: Sequence[str], trial: asyncio.Future[Any] | None = None) -> Orientation:

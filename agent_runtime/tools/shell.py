@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,7 +15,6 @@ from typing_extensions import override
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.values import Plain, ToolResult
 from agent_runtime.policy.policy import CallFacts
-from agent_runtime.processes.spawn import run_in_thread
 from agent_runtime.prompts.notes import list_tests
 from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.sandbox.repositories import RepositoryGuard
@@ -91,7 +90,7 @@ class ShellTools(ToolFamily):
         guard: RepositoryGuard | None = None,
         start_in: str = "",
         gap: float = 0.0,
-        excuse: Callable[[str, str], tuple[str, ...]] = lambda _command, _output: (),
+        excuse: Callable[[str, str], Awaitable[tuple[str, ...]]] | None = None,
     ) -> None:
         """Prepare terminals in one shared sandbox.
 
@@ -261,8 +260,9 @@ class ShellTools(ToolFamily):
 
     async def _result(self, session_id: str, report: CommandReport, *, check: bool) -> ToolResult:
         excused: tuple[str, ...] = ()
-        if report.status == "completed" and {report.exit_code, *report.pipe} - {0} == {1} and report.cwd == self._home:
-            excused = await run_in_thread(partial(self._excuse, report.command, report.output))
+        fails = report.status == "completed" and {report.exit_code, *report.pipe} - {0} == {1}
+        if self._excuse is not None and fails and report.cwd == self._home:
+            excused = await self._excuse(report.command, report.output)
         return _result(session_id, report, check=check, excused=excused)
 
     def _new_terminal(self, name: str, shell: str | None = None) -> LiveTerminal:

@@ -191,12 +191,8 @@ class Watch:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._states: dict[str, _FileState] = {}
-        self._chars = 0
-
-    @property
-    def stored_chars(self) -> int:
+        self.stored_chars = 0
         """Memory used by texts."""
-        return self._chars
 
     def may_have_changes(self) -> bool:
         """Whether `take_changes` may find something; true for many files."""
@@ -285,13 +281,13 @@ class Watch:
 
     def _store(self, canonical: str, state: _FileState) -> None:
         old = self._states.get(canonical)
-        self._chars += len(state.text or "") - len((old.text if old else None) or "")
+        self.stored_chars += len(state.text or "") - len((old.text if old else None) or "")
         self._states[canonical] = state
-        if self._chars <= _MAX_STORED_CHARS:
+        if self.stored_chars <= _MAX_STORED_CHARS:
             return
         for path, stored in sorted(self._states.items(), key=lambda item: item[1].checked_at):
-            if self._chars > _MAX_STORED_CHARS and stored.text is not None:
-                self._chars -= len(stored.text)
+            if self.stored_chars > _MAX_STORED_CHARS and stored.text is not None:
+                self.stored_chars -= len(stored.text)
                 self._states[path] = replace(stored, text=None)
 
 

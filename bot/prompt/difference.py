@@ -147,7 +147,7 @@ class Difference:
     def _render_table(self, room: int) -> str:
         files = [entry.file for entry in self.files]
         head = f"{_count(files)} changed:"
-        rows = [_Row(entry.rank, _parent(entry.file.path), (entry.file,)) for entry in self.files]
+        rows = [_Row(entry.rank, entry.file.path.rpartition("/")[0], (entry.file,)) for entry in self.files]
         if self.ignored:
             rows.append(_Row(len(_GROUPS), "", tuple(self.ignored)))
         return f"{head}\n{_fold(rows, room - len(head) - 1)}"
@@ -231,10 +231,6 @@ def _count(files: Sequence[ChangedFile]) -> str:
     lines = " ".join(filter(None, [f"+{added:,}" if added else "", f"-{removed:,}" if removed else ""]))
     number = f"{len(files):,} file{'' if len(files) == 1 else 's'}"
     return f"{number} ({lines})" if lines else number
-
-
-def _parent(path: str) -> str:
-    return path.rpartition("/")[0]
 
 
 class _Choice:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections.abc import AsyncGenerator
+import threading
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,8 @@ def _call(command: str, *, completes: bool = True, check: bool = True) -> str:
         pytest.param(ONE_FAILS.replace("1 failed", "2 failed"), (), False, id="a failure that is not named"),
         pytest.param(f"FAILED {OLD}\n{ONE_FAILS}", (), False, id="a line that a test printed"),
         pytest.param(f"{ONE_FAILS}{ONE_FAILS}", (), False, id="two runs"),
+        pytest.param(f"FAILED {OLD}[`]\n{ONE_FAILS}", (), False, id="an unreadable name beside a line that it printed"),
+        pytest.param(f"! stopping after 1 failures !\n{ONE_FAILS}", (), False, id="stopped in a narrow terminal"),
         pytest.param(f"!!!!! stopping after 1 failures !!!!!\n{ONE_FAILS}", (), False, id="stopped at a failure"),
         pytest.param(ONE_FAILS.replace("FAILED ", "SUBFAILED[a] "), (), False, id="subtests"),
         pytest.param(ONE_FAILS.replace("test_old", "test_\u202eold"), (), False, id="a name with hidden characters"),
@@ -129,6 +132,9 @@ def test_a_test_that_was_changed_or_that_the_task_is_about_is_not_excused() -> N
         ("Fix the failing tests", ""),
         ("Make the tests pass.", ""),
         ("CI is red, look into it", ""),
+        ("The tests are not passing", ""),
+        ("See the pytest failures", ""),
+        ("Fix it", "Since yesterday the test suite fails"),
         ("Repair test_old", ""),
         ("Fix it", "tests/test_a.py fails on 3.12"),
         ("Fix it", "FAILED test_a.py::TestA::test_old[1]"),
@@ -193,13 +199,17 @@ class Bench:
         self.session: Session = InMemorySession()
         self.withdrawn = 0
 
-    async def run(self, *replies: str, resumes: bool = False, message: str = "", **settings: object) -> Outcome:
+    async def run(
+        self, *replies: str, resumes: bool = False, message: str = "", answer: str = "", **settings: object
+    ) -> Outcome:
         provider = settings.pop("provider", ScriptedProvider([*replies]))
         sandbox = pick_sandbox("local", SandboxSettings())
         agent = Agent(provider=provider, work_dir=self.project, sandbox=sandbox, chat=False, **settings)  # type: ignore[arg-type]
         async with AsyncRuntime(agent, self.session, listeners=[self._count]) as runtime:
             if message:
                 runtime.send_message(message)
+            if answer:
+                runtime.hooks.register("ask_user", lambda **_: answer)
             return await (runtime.resume() if resumes else runtime.run("Fix it"))
 
     def _count(self, event: object) -> None:
@@ -270,6 +280,36 @@ async def test_a_completion_is_withdrawn_as_before_where_anything_else_fails(ben
 async def test_a_failure_that_a_later_message_is_about_is_not_excused(bench: Bench) -> None:
     outcome = await bench.run(_call("bin/pytest -q"), DONE, message="And repair test_old.")
     assert (outcome.summary, outcome.steps, bench.withdrawn) == ("Done.", 2, 1)
+
+
+@pytest.mark.usefixtures("fails_before")
+@pytest.mark.parametrize(
+    ("question", "answer"), [("Anything else?", "Repair test_old"), ("Shall I repair test_old?", "Yes")]
+)
+async def test_a_failure_that_an_answer_is_about_is_not_excused(bench: Bench, question: str, answer: str) -> None:
+    ask = f"```codepilot\nask_user({question!r})\n```\n"
+    outcome = await bench.run(ask, _call("bin/pytest -q"), DONE, answer=answer)
+    assert (outcome.summary, outcome.steps, bench.withdrawn) == ("Done.", 3, 1)
+
+
+@pytest.mark.usefixtures("fails_before")
+async def test_no_thread_reads_events_while_the_event_loop_does(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, read = set[threading.Thread](), RunProgress.read
+
+    def observe(progress: RunProgress, *events: Sequence[Recorded]) -> RunProgress:
+        threads.add(threading.current_thread())
+        return read(progress, *events)
+
+    class Model(ScriptedProvider):
+        @override
+        async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+            threads.clear()
+            async for chunk in super().reply(request):
+                yield chunk
+
+    monkeypatch.setattr(RunProgress, "read", observe)
+    assert (await bench.run(provider=Model([_call("bin/pytest -q")]))).steps == 1
+    assert threads == {threading.current_thread()}
 
 
 async def test_a_run_without_a_baseline_is_as_before(bench: Bench) -> None:
