@@ -140,7 +140,7 @@ def list_definitions(path: str, source: str) -> list[tuple[int, int, int, str, s
     """Return the fields of `Symbol` of each definition in a file."""
     language = language_of(path)
     try:
-        pieces = parse(language, source.encode(errors="replace")).pieces if language else []
+        pieces = parse(language, source.encode(errors="replace"), Path(path).stem).pieces if language else []
     except (TooSlowError, LookupError):
         pieces = []
     kinds = dict.fromkeys(_CLASSES, "class")

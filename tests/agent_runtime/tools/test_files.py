@@ -132,6 +132,11 @@ def test_a_name_shows_its_definition_and_a_long_class_its_outline(agent: Agent) 
         agent.tools.read_file("a.py::Long.sise")
 
 
+def test_a_function_that_a_module_exports_has_the_name_of_its_file(agent: Agent) -> None:
+    agent.put("parse-url.js", "module.exports = function () {\n  return 1;\n};\n")
+    assert agent.tools.read_file("parse-url.js::parse-url").lines[0].last == 3
+
+
 def test_several_names_are_read_in_one_call(agent: Agent) -> None:
     agent.put("a.py", "def f():\n    pass\n\n\nclass C:\n    def f(self):\n        return 2\n")
     agent.put("b.txt", "one\n")
