@@ -113,7 +113,7 @@ async def test_processes_of_a_closed_terminal_end_and_no_others(
         await server.close()
     else:
         assert (await run(server, "exit 3")).exit_code == 3
-    assert not processes_with(tag)
+    await eventually(lambda: not processes_with(tag))
     assert processes_with(others)
     assert (await run(main, "echo ok")).output == "ok\n"
 
