@@ -253,7 +253,7 @@ class AgentFile:
                 ),
             ),
         )
-        return loaded if waits or runtime.outage_seconds is not None else loaded.without_waits()
+        return loaded if runtime.outage_seconds or (waits and loaded.limits.outage_seconds) else loaded.without_waits()
 
     @classmethod
     def built_in(cls, work_dir: Path, *, model: ModelSettings) -> Self:

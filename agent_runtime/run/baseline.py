@@ -50,7 +50,7 @@ _PYTEST = re.compile(
 _REPAIR = re.compile(
     r"\b(?:failing|failed|broken|red)\s+(?:\w+\s+){0,2}(?:tests?|suite|ci|builds?|checks?)\b"
     r"|\b(?:tests?|pytest|suite|ci|builds?|checks?)\s+(?:\w+\s+){0,3}"
-    r"(?:pass(?:es|ed|ing)?|fail(?:s|ed|ing|ures?)?|broken|red|green)\b"
+    r"(?:pass(?:es|ing)?|fail(?:s|ed|ing|ures?)?|broken|red|green)\b"
     r"|\b(?:fix|repair)\s+(?:\w+\s+){0,2}(?:tests?|suite|ci|builds?)\b",
     re.IGNORECASE,
 )

@@ -119,7 +119,7 @@ class SearchTools(ToolFamily):
         Returns [{file, line, text}].
 
         Ignored files are left out, unless target names them. scope='files' takes a list of files as target. At most
-        max_results matches are shown.
+        max_results matches and 20 lines of context are shown.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
         _check_arguments(pattern, max_results, context)
         context = min(context, _MAX_CONTEXT)

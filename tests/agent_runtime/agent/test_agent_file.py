@@ -140,7 +140,7 @@ def test_bounds_of_a_run_are_taken_over(tmp_path: Path) -> None:
     assert (agent.sandbox, agent.docker_image) == ("docker", "a@b")
 
 
-@pytest.mark.parametrize("outage_seconds", [None, 300, 900])
+@pytest.mark.parametrize("outage_seconds", [None, 0, 300, 900])
 def test_waits_for_a_model_that_is_down_are_up_to_the_file_and_then_to_the_caller(
     tmp_path: Path, outage_seconds: int | None
 ) -> None:
@@ -148,7 +148,7 @@ def test_waits_for_a_model_that_is_down_are_up_to_the_file_and_then_to_the_calle
     path = write(tmp_path, LEAST + key)
     for waits in (True, False):
         agent = AgentFile.load(path, waits=waits)
-        is_brief = outage_seconds is None and not waits
+        is_brief = not (waits if outage_seconds is None else outage_seconds)
         assert agent.limits.outage_seconds == (0 if is_brief else outage_seconds or 300)
         assert agent.model.options.retry == (BRIEF_RETRY if is_brief else RetryPolicy())
 
