@@ -138,7 +138,8 @@ def _save_imported(session: BaseSession, content: Mapping[str, Any], name: str) 
         )
     else:
         session.save(content["messages"])
-    if extra := content.get("extra"):
+    # With each session, 0.9 stores an archive, which is mostly empty.
+    if (extra := content.get("extra")) and extra != {"memory_state": {"archive": {"store": {}}}}:
         _LOGGER.warning("%s: its data other than messages (%s) was not imported.", name, ", ".join(extra))
 
 

@@ -48,7 +48,7 @@ SEED = {
     "created_at": 1712345678.0,
     "updated_at": 1712349999.0,
     "messages": MESSAGES,
-    "extra": {"memory_state": {"archives": {}}},
+    "extra": {"memory_state": {"archive": {"store": {"1": [{"role": "user", "content": "[Task 1] Begin"}]}}}},
 }
 
 
@@ -75,6 +75,12 @@ def test_a_session_file_of_the_original_is_brought_in(
     assert in_memory.metadata() == facts
     assert "memory_state" in caplog.text
     assert "not imported" in caplog.text
+
+
+def test_an_import_without_archived_texts_gives_no_warning(seed: Path, caplog: pytest.LogCaptureFixture) -> None:
+    seed.write_text(json.dumps({**SEED, "extra": {"memory_state": {"archive": {"store": {}}}}}))
+    import_session_file(seed, lambda _id: InMemorySession("ecommerce-api"))
+    assert caplog.text == ""
 
 
 def test_a_session_is_given_back_in_the_form_of_the_original(tmp_path: Path, store: Store) -> None:
