@@ -509,5 +509,5 @@ class EmbeddingService:
     def __post_init__(self) -> None:
         if importlib.util.find_spec("numpy") is None:
             raise SettingsError(
-                "Vectors for `semantic_search` need numpy: install codepilot-bot[embeddings], or remove `index`"
+                "`semantic_search` vectors need numpy: install codepilot-bot[embeddings], or remove `index` or `config`"
             )

@@ -216,6 +216,17 @@ def test_keys_of_semantic_search_mean_what_they_meant(folder: Path, caplog: pyte
         AgentFile.load(path)
 
 
+def test_the_refusal_without_numpy_names_the_keys_of_semantic_search(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder / "agent.yaml"
+    path.write_text(SEARCH % ("", "max_results: 7", ""))
+    monkeypatch.setenv("VOYAGE_API_KEY", "pa-1")
+    monkeypatch.setattr("agent_runtime.core.values.importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match="or remove `index` or `config`"):
+        AgentFile.load(path).embeddings()
+
+
 def test_the_service_of_semantic_search_takes_effect_only_after_trust(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
