@@ -475,10 +475,10 @@ class Registry:
         self._tools = dict(self._built_in)
 
     def get(self, name: str) -> Tool:
-        try:
-            return self._tools[name]
-        except KeyError:
-            raise ToolError(f"there is no tool {name!r}; there are: {', '.join(self._tools)}") from None
+        if name not in self._tools:
+            names = ", ".join(self._tools)
+            raise ToolError(f"there is no tool {name!r}; {self.missing.get(name, f'there are: {names}')}")
+        return self._tools[name]
 
     @property
     def listed(self) -> tuple[Tool, ...]:

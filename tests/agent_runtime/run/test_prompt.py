@@ -128,11 +128,13 @@ async def test_a_question_where_nobody_answers_does_not_wait(place: Path, sandbo
 async def test_a_tool_that_is_not_there_says_why(
     place: Path, sandbox: Sandbox, settings: dict[str, object], call: str, reason: str
 ) -> None:
-    async with runtime_for(place, sandbox, [block(call), DONE], **settings) as runtime:
-        await runtime.run("Look")
-    [refused, *_] = [event for event in runtime.session.events if isinstance(event, Observed)]
     name, _, _ = call.partition("(")
+    replies = [block(call), block(f"help({name!r})"), DONE]
+    async with runtime_for(place, sandbox, replies, **settings) as runtime:
+        await runtime.run("Look")
+    [refused, unknown, *_] = [event for event in runtime.session.events if isinstance(event, Observed)]
     assert f"it calls {name} ({reason}" in refused.text
+    assert f"there is no tool {name!r}; {reason}" in unknown.text
 
 
 async def test_a_native_call_of_a_tool_that_is_not_there_is_told_why(place: Path, sandbox: Sandbox) -> None:
