@@ -69,7 +69,7 @@ async def test_a_review_that_read_everything_is_done(tmp_path: Path, services: M
 
 
 async def test_lines_that_a_later_step_read_are_no_gap(tmp_path: Path) -> None:
-    steps = [reply(read("package-lock.json", 1, 800)), reply(read("package-lock.json", 801, 1_500))]
+    steps = [reply(read("package-lock.json", first, first + 499)) for first in (1, 501, 1_001)]
     async with open_seam(tmp_path, [*steps, reviewed()], [steps[0], reviewed()]) as stage:
         number = open_pull(stage, {"package-lock.json": LOCK, "src/app.js": APP})
         assert (await stage.ask(number, "/codepilot review")).status.startswith("### ✅ Done · ")
