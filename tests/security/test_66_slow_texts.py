@@ -414,7 +414,7 @@ def _(text: str) -> None:
     validate_completion(text, '{"type": "object"}')
 
 
-@_in_a_thread("outline", 8_000)
+@_in_a_thread("outline", 1_500)
 def _(text: str) -> None:
     file = TextFile(data=b"", text=Text(f"{text}\n" * 2), version="v")
     reading.read_lines("a.py", file, 1, None, None)
