@@ -191,7 +191,7 @@ class Toolbox:
         """Return facts about the environment for the first message; constant ones only once."""
         if self._oriented:
             known = await self._orient(task, facts)
-            return replace(known, tree="", map=CodeMap(), python_path=self._python_path)
+            return replace(known, tree="", map=CodeMap(), is_late=False, python_path=self._python_path)
         agent, deadline = self._agent, time.monotonic() + self._agent.baseline_seconds
         directory = f"Working directory: {agent.sandbox.inner_path(agent.work_dir)} (sandbox: {agent.sandbox.level})"
         if agent.start_in:

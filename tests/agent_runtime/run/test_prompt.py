@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import Observed, Started, Status, Task, ToolReturned
+from agent_runtime.context import first_message
 from agent_runtime.core.values import TransportName
+from agent_runtime.prompts import notes
 from agent_runtime.providers.protocol import Request
 from agent_runtime.sandbox.protocol import Sandbox
 from tests.agent_runtime.run.test_runtime import DONE, Recorder, runtime_for
@@ -153,3 +155,20 @@ async def test_read_file_is_named_beside_the_map_where_the_agent_has_it(
         [started] = [event for event in runtime.session.events if isinstance(event, Started)]
     assert " mean" in started.opening
     assert ("read_file" in started.opening) == (tools is None)
+
+
+async def test_a_later_task_is_not_denied_the_map_of_the_first(
+    place: Path, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = runtime_for(place, sandbox, [DONE, DONE])
+    async with runtime:
+        await runtime.run(Task(goal="Fix `mean`"))
+        monkeypatch.setattr(first_message, "CODE_SECONDS", 0.0)
+        await runtime.run(Task(goal="Test `mean`"))
+    assert isinstance(runtime.agent.provider, Recorder)
+    first, *_, second = [
+        message.text for message in runtime.agent.provider.requests[-1].messages if message.role == "user"
+    ]
+    assert "stats.py\n mean" in first
+    assert second.startswith("[Task 2]")
+    assert notes.NO_CODE not in second
