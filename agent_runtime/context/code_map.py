@@ -17,7 +17,7 @@ _DIRECTORY_CHARS = 500
 _FILE_SHARE = 0.3
 """Share of the room that one file may take."""
 _LEAST_FILE_CHARS = 240
-_MAX_NAMES_LEFT_OUT = "… {} more"
+_OMITTED = " … {} more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def _select_names(outline: Outline, ranked: Mapping[str, None], most: int) -> Ou
     names = outline.names or ()
     places = {name: place for place, name in enumerate(ranked)}
     by_worth = sorted(names, key=lambda name: (places.get(name, len(places)), _privacy(name)))
-    chosen, left = set[str](), most - len(outline.path) - len(_MAX_NAMES_LEFT_OUT)
+    chosen, left = set[str](), most - len(outline.path) - len(_OMITTED)
     for name in by_worth:
         left -= len(name.rpartition(".")[2]) + 1
         owner = name.rpartition(".")[0]
@@ -110,7 +110,7 @@ def _render_file(outline: Outline) -> str:
     if alone := [name for name in functions if name not in members]:
         lines.append(f" {' '.join(alone)}")
     if outline.omitted:
-        lines[-1:] = [f"{lines[-1] if lines else ''} … {outline.omitted} more"]
+        lines[-1:] = [f"{lines[-1] if lines else ''}{_OMITTED.format(outline.omitted)}"]
     return "\n".join([printable(outline.path), *map(printable, lines)])
 
 

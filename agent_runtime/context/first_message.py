@@ -257,7 +257,9 @@ async def _select_code(
             if indexed.done() and (orientation := indexed.result()):
                 return orientation
         orientation = await select(await (tasks[1] if len(tasks) > 1 else parse()))
-        return (orientation.is_late and tasks and await tasks[0]) or orientation
+        if orientation.is_late and tasks:  # the index may still be ready before `CODE_SECONDS` end
+            return await tasks[0] or orientation
+        return orientation
     finally:
         for task in tasks:
             task.cancel()
