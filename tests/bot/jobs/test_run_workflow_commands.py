@@ -354,28 +354,30 @@ async def test_a_job_that_begins_after_the_run_was_cancelled_does_no_work(tmp_pa
         assert len(stage.providers) == 1
 
 
-async def test_stop_ends_a_job_that_waits_beside_the_running_one(tmp_path: Path) -> None:
+@asynccontextmanager
+async def waiting_beside_running(tmp_path: Path) -> AsyncIterator[Seam]:
+    """Yield a stage with a job that waits for approval and one that runs, where `stop` may cancel workflow runs."""
     asks = {"CODEPILOT_NETWORK": "pypi.org", "CODEPILOT_LEVEL": "ask", "CODEPILOT_APPROVALS": "artifact"}
     async with open_seam(tmp_path, [reply(execute("sh check.sh > log"))], WAITS) as stage:
         stage.issue()
         assert await say(stage, "/codepilot fix", 1, **asks) is JobState.WAITING
         async with working(stage):
             stage.hub.workflow_app.permissions["actions"] = "write"
-            assert await say(stage, "/codepilot stop") is JobState.DONE
-            stopped = [body for body in bodies(stage) if "### ⏹️ Stopped" in body]
-            assert ["Stopped by @mona." in body for body in stopped] == [True, True]
+            yield stage
+
+
+async def test_stop_ends_a_job_that_waits_beside_the_running_one(tmp_path: Path) -> None:
+    async with waiting_beside_running(tmp_path) as stage:
+        assert await say(stage, "/codepilot stop") is JobState.DONE
+        stopped = [body for body in bodies(stage) if "### ⏹️ Stopped" in body]
+        assert ["Stopped by @mona." in body for body in stopped] == [True, True]
 
 
 async def test_stop_lets_a_job_with_work_end_after_the_running_one(tmp_path: Path) -> None:
-    asks = {"CODEPILOT_NETWORK": "pypi.org", "CODEPILOT_LEVEL": "ask", "CODEPILOT_APPROVALS": "artifact"}
-    async with open_seam(tmp_path, [reply(execute("sh check.sh > log"))], WAITS) as stage:
-        stage.issue()
-        assert await say(stage, "/codepilot fix", 1, **asks) is JobState.WAITING
-        async with working(stage):
-            stage.hub.workflow_app.permissions["actions"] = "write"
-            with patch.object(JobRecord, "has_worked", new=True):
-                async with asyncio.timeout(20):
-                    assert await say(stage, "/codepilot stop") is JobState.STOPPED
+    async with waiting_beside_running(tmp_path) as stage:
+        with patch.object(JobRecord, "has_worked", new=True):
+            async with asyncio.timeout(20):
+                assert await say(stage, "/codepilot stop") is JobState.STOPPED
 
 
 @pytest.mark.parametrize("mode", ["always", "on-change", "never"])
