@@ -354,7 +354,7 @@ def _is_documentation(path: Path) -> bool:
 
 
 def _machine() -> list[re.Pattern[str]]:
-    """What must not be in any file: the place of this checkout, and the hosts that packages come from here.
+    """Return patterns that no file may match: the path of this checkout, and the hosts of packages on this machine.
 
     A checkout right below the root or in the directory for temporary files says nothing: such names are everybody's.
     """

@@ -87,7 +87,7 @@ class ContextTools(ToolFamily):
         return ToolResult(value=text, text=text, max_chars=len(text))
 
     async def list_archived_context(self) -> ToolResult:
-        """Which tasks are archived, and the tokens that saves."""
+        """List archived tasks, with the tokens saved."""
         events = self._log.events
         archived = [record for record in list_tasks(events) if record.summary is not None]
         value: list[Plain] = [

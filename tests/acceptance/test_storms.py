@@ -32,7 +32,7 @@ def storm(stage: Stage, prefix: str) -> list[str]:
 
 
 async def answers(stage: Stage, guids: list[str]) -> list[str]:
-    """What the webhook server answered to deliveries."""
+    """Return the answers of the webhook server to deliveries."""
 
     def given() -> list[str] | None:
         found = [each for each in stage.hub.deliveries if each.guid in set(guids) and each.status_code]

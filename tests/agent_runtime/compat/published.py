@@ -62,7 +62,7 @@ def fetch_source(name: str, version: str, sha256: str, place: Path) -> Path:
 
 
 def outcomes(of: Published, place: Path, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What came of each test, by its name: `passed`, or the first line of why not.
+    """Run published tests; return by name `passed`, or the first line of the error.
 
     Args:
         of: the tests.
