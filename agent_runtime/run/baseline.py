@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import posixpath
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from itertools import islice
 from pathlib import PurePosixPath
 
 from agent_runtime.agent.agent import Agent
@@ -30,7 +32,7 @@ log = logging.getLogger(__name__)
 
 RUN_SECONDS = 30.0
 
-_COPY_BYTES, _COPY_FILES, _COPY_SECONDS = 300_000_000, 1_000, 5.0
+_COPY_BYTES, _COPY_FILES, _COPY_SECONDS = 300_000_000, 5_000, 5.0
 _FILE_BYTES, _READ_BYTES = 1_000_000, 20_000
 _MAX_FILES, _MAX_READ, _MAX_RANKED, _MAX_FAILURES = 3, 300, 5, 200
 _TEST_NAME = re.compile(r"\btest_\w{1,80}\b")
@@ -155,6 +157,9 @@ async def take_baseline(
 
 async def _open_copy(agent: Agent, workspace: Workspace, undo: AsyncExitStack) -> ShellTools:
     """Copy the workspace, and return tools for a sandbox on the copy; `undo` removes both."""
+    files = (name for _, _, names in os.walk(workspace.root) for name in names)
+    if await asyncio.to_thread(lambda: next(islice(files, _COPY_FILES, None), "")):  # before any of them is copied
+        raise ToolError(f"the workspace has more than {_COPY_FILES:,} files")
     parent = agent.delegation.copies if agent.delegation is not None else None
     creation = asyncio.to_thread(PrivateDirectory, "codepilot-baseline-", parent)
     directory = await finish_start(creation, end=lambda unused: asyncio.to_thread(unused.close))

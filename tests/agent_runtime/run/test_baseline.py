@@ -33,7 +33,7 @@ from agent_runtime import (
 from agent_runtime.context.test_command import TrialResult
 from agent_runtime.core.events import BaselineTaken, CompletionWithdrawn, Recorded, Started, ToolReturned
 from agent_runtime.providers.protocol import Chunk, Request
-from agent_runtime.run import toolbox
+from agent_runtime.run import baseline, toolbox
 from agent_runtime.run.baseline import choose_tests, digest_file, excuse_failures, is_about, read_failures
 from agent_runtime.run.state import RunProgress
 from agent_runtime.workspace.files import Workspace
@@ -485,3 +485,20 @@ async def test_the_nearest_tests_are_run_on_a_copy_before_the_agent_begins(tmp_p
     first = next(event for event in events if isinstance(event, ToolReturned))
     assert isinstance(first.value, dict)
     assert str(first.value["output"]).split() == sorted(f"./{name}" for name in REAL)
+
+
+async def test_a_workspace_of_too_many_files_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[object] = []
+
+    async def copy(*arguments: object) -> None:
+        copied.append(arguments)
+
+    monkeypatch.setattr(baseline, "copy_workspace", copy)
+    monkeypatch.setattr(baseline, "_COPY_FILES", 1)
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).touch()
+    agent = Agent(provider=ScriptedProvider([]), work_dir=tmp_path, sandbox=pick_sandbox("local", SandboxSettings()))
+    with Workspace(tmp_path) as workspace:
+        result = TrialResult(fact="", command="python -m pytest -q")
+        taken = await baseline.take_baseline(agent, workspace, Task(goal="Fix"), result, files=["a.py"])
+    assert (taken.failures, copied) == ({}, [])
