@@ -1,0 +1,1 @@
+"""`codepilot eval`: the bot on the owner's own merged changes, with several configurations."""

@@ -1,0 +1,188 @@
+"""The results of an evaluation on disk: `results.jsonl`, with one object a run, and the files beside it.
+
+RESULTS/results.jsonl
+RESULTS/patches/TASK.CONFIG.ATTEMPT.patch
+RESULTS/configs/CONFIG.yaml
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from bot.domain.errors import BotError
+
+NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"
+"""Pattern of the names of tasks and configurations, which are parts of file names."""
+
+RunStatus = Literal["done", "failed", "refused", "stopped", "waiting", "error"]
+"""State of the run's job; `error` if the bot or the judge failed, so that nothing is known about the configuration."""
+
+Verdict = Literal["", "verified", "unverified", "red", "unchanged", "setup_failed"]
+"""The bot's verdict (`bot.publishing.checks.Verdict`); empty if there is none."""
+
+_Name = Annotated[str, Field(pattern=f"^{NAME}$")]
+_Count = Annotated[int, Field(ge=0)]
+_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class ResultsError(BotError):
+    """The results cannot be read or written; the text has the remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseTokens:
+    """Tokens of one phase.
+
+    Attributes:
+        input: outside the provider's cache.
+        cached: read from the provider's cache.
+        output: with reasoning.
+    """
+
+    input: _Count = 0
+    cached: _Count = 0
+    output: _Count = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalResult:
+    """The result of a run: one attempt at a task with a configuration.
+
+    Attributes:
+        attempt: from 1.
+        said_done: whether the bot's comment claimed success.
+        solved: None if the change was not judged.
+        tests: whether each named test passed with the change.
+        cost_usd: None for an unknown price.
+        seconds: from the command to the job's end, without the judgement.
+        approvals: approvals that the run requested.
+        patch: the change's file in `patches`; empty without a change.
+        error: failure of the bot or of the judge; empty if there is none.
+    """
+
+    task: _Name
+    config: _Name
+    attempt: Annotated[int, Field(ge=1)]
+    status: RunStatus
+    verdict: Verdict = ""
+    said_done: bool = False
+    solved: bool | None = None
+    tests: Mapping[str, bool] = field(default_factory=dict)
+    cost_usd: _Amount | None = 0.0
+    seconds: _Amount = 0.0
+    requests: _Count = 0
+    tokens: Mapping[str, PhaseTokens] = field(default_factory=dict)
+    approvals: _Count = 0
+    patch: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$", max_length=255)] = ""
+    error: str = ""
+    job_id: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.task, self.config, self.attempt
+
+    @property
+    def is_false_claim(self) -> bool:
+        """Whether the bot claimed success without solving the task."""
+        return self.said_done and self.solved is False
+
+
+_RESULT = TypeAdapter(EvalResult)
+
+
+def read_results(directory: Path) -> tuple[EvalResult, ...]:
+    """Read the results in their order; ignore the last line if it is incomplete.
+
+    Raises:
+        ResultsError: unreadable, or not from this version.
+    """
+    path = _file(directory)
+    try:
+        *lines, _incomplete = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise ResultsError(f"{path} cannot be read: {error.strerror}.") from error
+    return tuple(_parse_line(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1) if line)
+
+
+def _parse_line(line: bytes, place: str) -> EvalResult:
+    try:
+        return _RESULT.validate_json(line, extra="forbid")
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"]))
+        what = f"`{where}`: {problem['msg']}" if where else problem["msg"]
+        raise ResultsError(f"{place}: {what}. Remove the line, and its run is repeated.") from error
+
+
+@contextmanager
+def open_results(directory: Path) -> Iterator[ResultsWriter]:
+    """Open a directory of results for one writer, and create it if it is missing.
+
+    Raises:
+        ResultsError: it cannot be written, or another process writes to it.
+    """
+    path = _file(directory)
+    try:
+        for folder in (directory, directory / "patches", directory / "configs"):
+            folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise ResultsError(f"{error.filename} cannot be written: {error.strerror}; name another --results.") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ResultsError(
+                f"Another `codepilot eval run` writes to {directory}; name another --results."
+            ) from error
+        yield ResultsWriter(directory, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class ResultsWriter:
+    """Appends results; each is on the disk when `append` returns.
+
+    Attributes:
+        results: the results so far.
+    """
+
+    def __init__(self, directory: Path, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.directory = directory
+        self.results = [*read_results(directory)]
+        # A process that was killed has left half a line, which the next result must not continue.
+        data = _file(directory).read_bytes()
+        self._end = data.rfind(b"\n") + 1
+
+    def append(self, result: EvalResult) -> None:
+        """Write a result.
+
+        Raises:
+            ResultsError: the disk is full, or failed.
+        """
+        data = _RESULT.dump_json(result) + b"\n"
+        try:
+            os.ftruncate(self._descriptor, self._end)
+            written = 0
+            while written < len(data):
+                written += os.pwrite(self._descriptor, data[written:], self._end + written)
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise ResultsError(f"{_file(self.directory)} cannot be written: {error.strerror}.") from error
+        self._end += len(data)
+        self.results.append(result)
+
+
+def _file(directory: Path) -> Path:
+    return directory / "results.jsonl"
