@@ -5,6 +5,7 @@ from .agent.agent_file import AgentFile as AgentFile
 from .agent.agent_file import ModelSettings as ModelSettings
 from .agent.delegation import Delegation as Delegation
 from .agent.delegation import Persona as Persona
+from .agent.document import check_settings as check_settings
 from .agent.document import read_settings as read_settings
 from .agent.document import schema_of as schema_of
 from .agent.trust import TrustRecord as TrustRecord

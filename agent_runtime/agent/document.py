@@ -71,6 +71,12 @@ def read_settings(text: str, shape: type[Shape], *, source: str) -> Shape:
     return validate(document if document.data is not None else replace(document, data={}), shape)
 
 
+def check_settings(data: object, shape: type[Shape], *, source: str, lines: Mapping[str, int] | None = None) -> Shape:
+    """Validate plain data; `lines` has the line of each top-level key."""
+    positions: dict[KeyPath, int] = {(key,): line for key, line in (lines or {}).items()}
+    return validate(Document(source=source, data=data, lines=positions), shape)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     source: str
