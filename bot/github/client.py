@@ -11,6 +11,7 @@ from typing import Self
 
 from typing_extensions import override
 
+from bot.github.actions import Actions
 from bot.github.app import Tokens
 from bot.github.auth import AppIdentity, InstallationAuth
 from bot.github.checks import Checks, Runs
@@ -94,6 +95,10 @@ class GitHub(Closeable):
             session=AppSession(seconds_between_writes).for_installation(0),
         )
         return cls(connection, redact=redact)
+
+    @property
+    def actions(self) -> Actions:
+        return Actions(self._connection, self._redact)
 
     def redact_text(self, text: str) -> str:
         return self._redact(text)

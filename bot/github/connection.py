@@ -229,10 +229,17 @@ class GitHubConnection(Closeable):
                 return
 
     async def graphql(
-        self, action: str, query: str, variables: Mapping[str, Any], *, needs: str, writes: bool = True
+        self,
+        action: str,
+        query: str,
+        variables: Mapping[str, Any],
+        *,
+        needs: str,
+        writes: bool = True,
+        repeat: bool = True,
     ) -> dict[str, Any]:
         url, body = f"{self.base_url.removesuffix('/v3')}/graphql", {"query": query, "variables": variables}
-        answer = await self.request(action, "POST", url, body, needs=needs, writes=writes, repeat=True)
+        answer = await self.request(action, "POST", url, body, needs=needs, writes=writes, repeat=repeat)
         return dict(answer.data["data"])
 
     async def token(self, *, as_app: bool = False) -> tuple[str, str]:

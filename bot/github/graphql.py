@@ -6,7 +6,7 @@ Fields are named as in REST, so that one class reads both.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import AliasPath, Field
@@ -185,6 +185,77 @@ def branches_query(count: int, *, with_rules: bool) -> str:
         for number in range(count)
     )
     return f"query ($owner: String!, $name: String!{names}) {{ repository(owner: $owner, name: $name) {{ {fields} }} }}"
+
+
+_TARGET = f"""
+__typename
+... on Issue {{
+  {_THREAD} issueState: state assignees(first: 20) {{ nodes {{ id: databaseId login }} }} milestone {{ title }}
+}}
+... on PullRequest {{
+  {_THREAD} pullState: state draft: isDraft from_fork: isCrossRepository
+  assignees(first: 20) {{ nodes {{ id: databaseId login }} }} milestone {{ title }}
+}}
+"""
+_DISCUSSION = f"node_id: id number body html_url: url closed locked user: author {{ {_ACTOR} }}"
+_BY_NAME = {
+    "thread": ("Int", f"issueOrPullRequest(number: $N) {{ {_TARGET} }}"),
+    "discussion": ("Int", f"discussion(number: $N) {{ {_DISCUSSION} }}"),
+    "label": ("String", "label(name: $N) { name }"),
+    "login": ("String", "assignableUsers(query: $N, first: 20) { nodes { login } }"),
+    "branch": (
+        "String",
+        "ref(qualifiedName: $N) { refUpdateRule { requiresSignatures } rules(first: 100) { nodes { type } } }",
+    ),
+}
+_LISTS = {
+    "milestones": "milestones(first: 100, states: OPEN) { nodes { title } }",
+    "categories": "discussionCategories(first: 100) { nodes { id name } }",
+}
+
+
+def state_query(counts: Mapping[str, int], lists: Collection[str]) -> str:
+    """Return a query for numbered objects by kind, with fields such as `label0`, and for whole lists."""
+    names = [(kind, f"{kind}{number}") for kind, count in counts.items() for number in range(count)]
+    variables = "".join(f", ${name}: {_BY_NAME[kind][0]}!" for kind, name in names)
+    fields = [f"{name}: {_BY_NAME[kind][1].replace('$N', f'${name}')}" for kind, name in names]
+    fields += [f"{name}: {_LISTS[name]}" for name in lists]
+    body = "\n".join(["id", *fields])
+    return (
+        f"query ($owner: String!, $name: String!{variables}) {{ repository(owner: $owner, name: $name) {{ {body} }} }}"
+    )
+
+
+PULL_ID = """
+query ($owner: String!, $name: String!, $number: Int!) {
+  repository(owner: $owner, name: $name) { pullRequest(number: $number) { id isDraft } }
+}
+"""
+DRAFT = "mutation ($id: ID!) { convertPullRequestToDraft(input: {pullRequestId: $id}) { clientMutationId } }"
+READY = "mutation ($id: ID!) { markPullRequestReadyForReview(input: {pullRequestId: $id}) { clientMutationId } }"
+DISCUSSIONS = f"""
+query ($owner: String!, $name: String!) {{
+  repository(owner: $owner, name: $name) {{
+    discussions(last: 100, orderBy: {{field: CREATED_AT, direction: ASC}}) {{ nodes {{ {_DISCUSSION} }} }}
+  }}
+}}
+"""
+_DISCUSSION_COMMENT = f"node_id: id body html_url: url user: author {{ {_ACTOR} }}"
+DISCUSSION_COMMENTS = f"""
+query ($owner: String!, $name: String!, $number: Int!) {{
+  repository(owner: $owner, name: $name) {{
+    discussion(number: $number) {{ comments(last: 100) {{ nodes {{ {_DISCUSSION_COMMENT} }} }} }}
+  }}
+}}
+"""
+NEW_DISCUSSION = f"""
+mutation ($new: CreateDiscussionInput!) {{ createDiscussion(input: $new) {{ discussion {{ {_DISCUSSION} }} }} }}
+"""
+NEW_DISCUSSION_COMMENT = f"""
+mutation ($new: AddDiscussionCommentInput!) {{
+  addDiscussionComment(input: $new) {{ comment {{ {_DISCUSSION_COMMENT} }} }}
+}}
+"""
 
 
 class Blob(Facts):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from http import HTTPStatus
@@ -76,6 +76,10 @@ def _user(value: object) -> object:
     return value or Actor(id=0, login="ghost")
 
 
+def _people(value: object) -> object:
+    return tuple(_user(account) for account in value) if isinstance(value, list | tuple) else ()
+
+
 def _labeller(value: object) -> object:
     """Return an account with the suffix that GraphQL leaves out of an App's login."""
     if not isinstance(value, dict) or "__typename" not in value:
@@ -104,6 +108,7 @@ Text = Annotated[str, BeforeValidator(_text)]
 Number = Annotated[int, BeforeValidator(_number)]
 State = Annotated[Literal["open", "closed"], BeforeValidator(_state)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+People = Annotated[tuple[Actor, ...], BeforeValidator(_people)]
 
 
 class Facts(BaseModel):
@@ -203,6 +208,63 @@ class PullFacts(ThreadFacts):
     @classmethod
     def _is_from_fork(cls, value: object, info: ValidationInfo) -> bool:
         return value if isinstance(value, bool) else value != info.data.get("head_repo_id")
+
+
+class TargetFacts(ThreadFacts):
+    """A thread that an action changes; `draft` and `from_fork` are a pull request's."""
+
+    draft: bool = False
+    from_fork: bool = False
+    assignees: People = Field(default=(), validation_alias=AliasPath("assignees", "nodes"))
+    milestone: Text = Field(default="", validation_alias=AliasPath("milestone", "title"))
+
+
+class DiscussionFacts(Authored):
+    """A discussion or a comment on one; a comment has no number."""
+
+    node_id: str
+    number: int = 0
+    body: Text = ""
+    html_url: str
+    closed: bool = False
+    locked: bool = False
+
+
+class IssueField(Facts):
+    """A field of an organization's issues; `options` are a selection's names.
+
+    https://docs.github.com/rest/orgs/issue-fields
+    """
+
+    id: int
+    name: str
+    data_type: str
+    options: Names = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepoState:
+    """The state of a repository at one moment, as far as a caller asked for it.
+
+    Attributes:
+        threads: existing issues and pull requests by number.
+        labels: existing ones of the requested labels.
+        milestones: titles of the open ones.
+        categories: names of the categories for discussions.
+        types: names of the enabled issue types.
+        assignable: requested accounts that can be assigned, or asked for a review.
+        branches: existing ones of the requested branches, and whether a rule protects each.
+    """
+
+    threads: Mapping[int, TargetFacts] = field(default_factory=dict)
+    discussions: Mapping[int, DiscussionFacts] = field(default_factory=dict)
+    labels: frozenset[str] = frozenset()
+    milestones: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    fields: tuple[IssueField, ...] = ()
+    assignable: frozenset[str] = frozenset()
+    branches: Mapping[str, bool] = field(default_factory=dict)
 
 
 class PullLink(Facts):
@@ -654,6 +716,15 @@ class AppRemovedError(GitHubError):
     @override
     def can_report_later(self) -> bool:
         return False
+
+
+class ChangeDroppedError(GitHubError):
+    """GitHub accepted a request, but did not make its change, as it does for a token that may not make it."""
+
+    @property
+    @override
+    def certainty(self) -> Certainty:
+        return "definite"
 
 
 class HeadMovedError(GitHubError):
