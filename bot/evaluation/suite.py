@@ -1,6 +1,6 @@
-"""The suite of an evaluation on disk: a directory with a folder for each task, and one bundle of their base commits.
+"""The suite of an evaluation on disk: a folder for each task, and one bundle of their base commits.
 
-A suite may be edited and shared, so it is read as untrusted: bounded, without following links, with known keys only.
+A suite may be shared, so it is untrusted.
 """
 
 from __future__ import annotations
@@ -46,13 +46,7 @@ class _Keys(BaseModel):
 
 
 class Validation(_Keys):
-    """The record of a validation.
-
-    Attributes:
-        date: ISO 8601, in UTC.
-        fingerprint: of commits, patches and commands; another one invalidates the record.
-        tests: number of tests with the reference change.
-    """
+    """The record of a validation; another fingerprint of the task invalidates it."""
 
     date: Line
     fingerprint: Line
@@ -61,14 +55,7 @@ class Validation(_Keys):
 
 
 class Task(_Keys):
-    """A task, with the keys of its `task.toml`.
-
-    Attributes:
-        base_commit: in the mined repository; the bundle has its files at a commit without parents.
-        fail_to_pass: tests that fail on the base and pass with the reference change.
-        pass_to_pass: tests that pass on both.
-        validated: None until the tests have confirmed the task.
-    """
+    """The keys of a task's `task.toml`; the commits are those of the mined repository."""
 
     id: str
     title: Annotated[str, Field(min_length=1, max_length=1_000)]
@@ -112,17 +99,11 @@ class Task(_Keys):
 
     @property
     def ref(self) -> str:
-        """The ref of the base commit in the bundle."""
         return f"{REFS}{self.id}"
 
 
 class SuiteHead(_Keys):
-    """The keys of `suite.toml`.
-
-    Attributes:
-        commit: the newest one that was mined.
-        date: of the mining, ISO 8601.
-    """
+    """The keys of `suite.toml`; `commit` is the newest one that was mined."""
 
     format: Literal[1] = 1
     repository: Annotated[str, Field(min_length=1, max_length=200)]
@@ -139,8 +120,6 @@ class SuiteHead(_Keys):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """A suite; texts and patches are read when they are needed."""
-
     path: Path
     head: SuiteHead
     tasks: tuple[Task, ...]
@@ -150,11 +129,7 @@ class Suite:
         return self.path / BUNDLE
 
     def read_issue(self, task: Task) -> str:
-        """Return the text that the agent gets.
-
-        Raises:
-            SuiteError: it is missing, too long, or no text.
-        """
+        """Read the text that the agent gets."""
         path = f"{task.id}/{ISSUE}"
         text = _decode(_read(self.path, path, limit=4 * MAX_ISSUE_CHARS), path)
         if len(text) > MAX_ISSUE_CHARS:
@@ -162,32 +137,23 @@ class Suite:
         return text
 
     def read_hidden(self, task: Task) -> bytes:
-        """Return the patch of the tests.
-
-        Raises:
-            SuiteError: it is missing or too large.
-        """
         return _read(self.path, f"{task.id}/{HIDDEN}", limit=MAX_PATCH_BYTES)
 
     def read_reference(self, task: Task) -> bytes:
-        """Return the patch of the real change, without its tests.
-
-        Raises:
-            SuiteError: it is missing or too large.
-        """
+        """Read the real change without its tests."""
         return _read(self.path, f"{task.id}/{REFERENCE}", limit=MAX_PATCH_BYTES)
 
 
 def is_task_id(value: str) -> bool:
-    """Return whether a task may have this id, which names a folder and a git reference."""
+    """Return whether the text can name a folder and a git reference."""
     return bool(_ID.fullmatch(value)) and ".." not in value and not value.endswith((".lock", ".partial"))
 
 
 def read_suite(path: Path) -> Suite:
-    """Read a suite with all its tasks, in the order of their ids.
+    """Read a suite and its tasks, ordered by id.
 
     Raises:
-        SuiteError: a file is missing or invalid; the text names it, its line and the key.
+        SuiteError: the text has file, line and key of each error.
     """
     if not path.is_dir():
         raise SuiteError(f"{path} is not a directory; create a suite first: codepilot eval mine REPO --output {path}")
@@ -208,7 +174,6 @@ def read_suite(path: Path) -> Suite:
 
 
 def write_suite(path: Path, head: SuiteHead) -> None:
-    """Create or update a suite's own file."""
     path.mkdir(parents=True, exist_ok=True)
     _replace(path / SUITE_FILE, _to_toml(head.model_dump()).encode())
 
@@ -216,7 +181,7 @@ def write_suite(path: Path, head: SuiteHead) -> None:
 def write_task(
     path: Path, task: Task, *, issue: str | None = None, hidden: bytes | None = None, reference: bytes | None = None
 ) -> None:
-    """Write a task into the suite at `path`; a file that is None stays as it is. `task.toml` is written last."""
+    """Write a task into the suite at `path`; a file that is None stays."""
     folder = path / task.id
     folder.mkdir(parents=True, exist_ok=True)
     contents = {ISSUE: None if issue is None else issue.encode(), HIDDEN: hidden, REFERENCE: reference}
@@ -227,13 +192,12 @@ def write_task(
 
 
 def remove_task(path: Path, task_id: str) -> None:
-    """Remove a task's folder from the suite at `path`."""
     if is_task_id(task_id):
         shutil.rmtree(path / task_id, ignore_errors=True)
 
 
 def load_toml(text: str) -> dict[str, Any]:
-    """Parse TOML to plain data; dates become texts. Runs in a bounded worker."""
+    """Parse TOML in a worker; dates become texts."""
     try:
         data: dict[str, Any] = json.loads(json.dumps(tomllib.loads(text), default=str))
     except tomllib.TOMLDecodeError as error:
@@ -261,7 +225,6 @@ def _parse(path: Path, name: str, shape: type[Any]) -> Any:  # noqa: ANN401 - an
 
 
 def _read(path: Path, name: str, *, limit: int) -> bytes:
-    """Read a file below the suite without following links."""
     try:
         with open_root(path) as root:
             content = read_file(root, os.fsencode(name), "100644", limit=limit)
@@ -288,7 +251,6 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _to_toml(data: Mapping[str, Any]) -> str:
-    """Write plain values, lists of texts, and then tables."""
     lines = [f"{key} = {_value(value)}" for key, value in data.items() if not isinstance(value, Mapping)]
     for key, value in data.items():
         if isinstance(value, Mapping):
