@@ -449,13 +449,13 @@ def _build_diff(text: str, page: int) -> DiffView:
     current = min(max(1, page), count)
     first = (current - 1) * LINES_ON_A_PAGE
     return DiffView(
-        lines=tuple(map(_classify_line, lines[first : first + LINES_ON_A_PAGE])),
+        lines=tuple(map(classify_line, lines[first : first + LINES_ON_A_PAGE])),
         total=len(lines),
         pages=_build_pages(current, count, "diff"),
     )
 
 
-def _classify_line(line: str) -> DiffLine:
+def classify_line(line: str) -> DiffLine:
     text = line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}…"
     if line.startswith(("diff --git ", "+++ ", "--- ", "index ", "new file ", "deleted file ", "rename ")):
         return DiffLine(text=text, kind="file")

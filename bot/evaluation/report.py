@@ -14,6 +14,8 @@ from math import comb, sqrt
 from statistics import NormalDist, fmean
 
 from bot.evaluation.results import EvalResult, PhaseTokens
+from bot.evaluation.suite import Suite
+from bot.publishing.markdown import one_line
 
 SMALL_SAMPLE = 30
 """Tasks; below this, the report calls the sample small."""
@@ -21,13 +23,6 @@ CONFIDENCE = 0.95
 SIGNIFICANCE = 1 - CONFIDENCE
 
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskInfo:
-    id: str
-    title: str
-    link: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,27 +50,14 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Honesty:
-    """Attempts with and without a claim of success.
-
-    Attributes:
-        false_rate: of the claims, over the tasks with a claim.
-    """
-
-    claims: int
-    false_claims: int
-    false_rate: Rate
-    unclaimed: int
-    unclaimed_solved: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigReport:
     """Figures of a configuration.
 
     Attributes:
         missing: tasks without a counted attempt.
         always_solved: tasks solved by every attempt.
+        claims: attempts in which the bot claimed success.
+        false_rate: claims without success, over the tasks with a claim.
         errors: attempts that do not count.
     """
 
@@ -92,7 +74,10 @@ class ConfigReport:
     requests: Amount
     approvals: int
     tokens: Mapping[str, PhaseTokens]
-    honesty: Honesty
+    claims: int
+    false_claims: int
+    false_rate: Rate
+    unclaimed_solved: int
     refusals: int
     errors: int
     errors_cost_usd: float | None
@@ -133,7 +118,6 @@ class Comparison:
     high: float
     p: float
     cost_usd: PairedAmount | None
-    seconds: PairedAmount | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,45 +188,38 @@ def sign_test(first: int, second: int) -> float:
     return min(1.0, 2 * sum(comb(size, count) for count in range(min(first, second) + 1)) / (1 << size))
 
 
-def build_report(
-    results: Iterable[EvalResult],
-    tasks: Sequence[TaskInfo],
-    models: Mapping[str, str],
-    *,
-    repository: str,
-) -> Report:
-    """Compute the figures of an evaluation.
+def build_report(results: Iterable[EvalResult], suite: Suite, models: Mapping[str, str]) -> Report:
+    """Compute the figures of an evaluation; tasks that only the results name are added to the suite's.
 
     Args:
-        tasks: of the suite; those of the results are added.
         models: model by configuration, in the order of the report.
     """
     attempts: dict[str, dict[str, list[EvalResult]]] = {name: {} for name in models}
-    infos = {task.id: task for task in tasks}
+    tasks = {task.id: (one_line(task.title, 300), task.link) for task in suite.tasks}
     for result in results:
         attempts.setdefault(result.config, {}).setdefault(result.task, []).append(result)
-        infos.setdefault(result.task, TaskInfo(id=result.task, title=""))
-    configs = tuple(_build_config(name, models.get(name, ""), by_task, infos) for name, by_task in attempts.items())
+        tasks.setdefault(result.task, ("", ""))
+    configs = tuple(_build_config(name, models.get(name, ""), by_task, tasks) for name, by_task in attempts.items())
     comparisons = tuple(
         _compare((first, attempts[first]), (second, attempts[second])) for first, second in combinations(attempts, 2)
     )
     return Report(
         format=1,
-        repository=repository,
+        repository=one_line(suite.head.repository, 200),
         confidence=CONFIDENCE,
         is_small=any(config.tasks < SMALL_SAMPLE for config in configs),
         configs=configs,
         comparisons=comparisons,
         tasks=tuple(
             TaskReport(
-                id=info.id,
-                title=info.title,
-                link=info.link,
+                id=task_id,
+                title=title,
+                link=link,
                 outcomes={
-                    name: _count_outcome(by_task[info.id]) for name, by_task in attempts.items() if info.id in by_task
+                    name: count_outcome(by_task[task_id]) for name, by_task in attempts.items() if task_id in by_task
                 },
             )
-            for info in infos.values()
+            for task_id, (title, link) in tasks.items()
         ),
     )
 
@@ -254,7 +231,6 @@ def _build_config(
     attempts = [result for results in counted.values() for result in results]
     errors = [result for results in by_task.values() for result in results if not _is_counted(result)]
     claims = {task: kept for task, results in counted.items() if (kept := [each for each in results if each.said_done])}
-    unclaimed = [result for result in attempts if not result.said_done]
     solutions = sum(map(_is_solved, attempts))
     tokens: defaultdict[str, PhaseTokens] = defaultdict(PhaseTokens)
     for result in attempts:
@@ -277,13 +253,10 @@ def _build_config(
         requests=_amount([result.requests for result in attempts], solutions),
         approvals=sum(result.approvals for result in attempts),
         tokens=dict(tokens),
-        honesty=Honesty(
-            claims=sum(map(len, claims.values())),
-            false_claims=sum(not _is_solved(result) for results in claims.values() for result in results),
-            false_rate=_rate(claims.values(), lambda result: not _is_solved(result)),
-            unclaimed=len(unclaimed),
-            unclaimed_solved=sum(map(_is_solved, unclaimed)),
-        ),
+        claims=sum(map(len, claims.values())),
+        false_claims=sum(not _is_solved(result) for results in claims.values() for result in results),
+        false_rate=_rate(claims.values(), lambda result: not _is_solved(result)),
+        unclaimed_solved=sum(_is_solved(result) for result in attempts if not result.said_done),
         refusals=sum(result.status == "refused" for result in attempts),
         errors=len(errors),
         errors_cost_usd=_amount([result.cost_usd for result in errors], 0).total,
@@ -316,7 +289,7 @@ def _amount(values: Sequence[float | None], solutions: int) -> Amount:
     )
 
 
-def _count_outcome(results: Sequence[EvalResult]) -> TaskOutcome:
+def count_outcome(results: Sequence[EvalResult]) -> TaskOutcome:
     counted = [*filter(_is_counted, results)]
     return TaskOutcome(
         attempts=len(counted),
@@ -351,25 +324,15 @@ def _compare(first: tuple[str, _Attempts], second: tuple[str, _Attempts]) -> Com
         low=low,
         high=high,
         p=sign_test(only_first, only_second),
-        cost_usd=_compare_amounts(pairs, lambda result: result.cost_usd),
-        seconds=_compare_amounts(pairs, lambda result: result.seconds),
+        cost_usd=_compare_costs(pairs),
     )
 
 
-def _compare_amounts(
-    pairs: Iterable[tuple[Sequence[EvalResult], Sequence[EvalResult]]], amount: Callable[[EvalResult], float | None]
-) -> PairedAmount | None:
-    means = [
-        tuple(_amount([amount(result) for result in results], 0).per_attempt for results in pair) for pair in pairs
-    ]
-    values = [(left, right) for left, right in means if left is not None and right is not None]
+def _compare_costs(pairs: Iterable[tuple[Sequence[EvalResult], Sequence[EvalResult]]]) -> PairedAmount | None:
+    means = [tuple(_amount([each.cost_usd for each in results], 0).per_attempt for results in pair) for pair in pairs]
+    values = [(one, other) for one, other in means if one is not None and other is not None]
     if not values or len(values) < len(means):
         return None
-    first_lower, second_lower = sum(a < b for a, b in values), sum(a > b for a, b in values)
-    return PairedAmount(
-        first=fmean(left for left, _right in values),
-        second=fmean(right for _left, right in values),
-        first_lower=first_lower,
-        second_lower=second_lower,
-        p=sign_test(first_lower, second_lower),
-    )
+    first, second = map(fmean, zip(*values, strict=True))
+    lower, higher = sum(one < other for one, other in values), sum(one > other for one, other in values)
+    return PairedAmount(first=first, second=second, first_lower=lower, second_lower=higher, p=sign_test(lower, higher))

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from bot.evaluation.report import TaskInfo
 from bot.evaluation.results import EvalResult
+from bot.evaluation.suite import Suite, SuiteHead, Task
 
-TASKS = (
-    TaskInfo(id="t1", title="Parcels lose their weight", link="https://github.com/mona/parcel/pull/1"),
-    TaskInfo(id="t2", title="Rates round down"),
-    TaskInfo(id="t3", title="An empty manifest raises KeyError"),
+SUITE = Suite(
+    path=Path("nowhere"),
+    head=SuiteHead(repository="mona/parcel"),
+    tasks=(
+        Task(
+            id="t1",
+            title="Parcels lose their weight",
+            link="https://github.com/mona/parcel/pull/1",
+            test_command="pytest",
+        ),
+        Task(id="t2", title="Rates round down", test_command="pytest"),
+        Task(id="t3", title="An empty manifest raises KeyError", test_command="pytest"),
+    ),
 )
 
 

@@ -15,8 +15,8 @@ from bot.evaluation.report import (
     sign_test,
     wilson_interval,
 )
-from bot.evaluation.results import PhaseTokens
-from tests.bot.evaluation.samples import TASKS, result
+from bot.evaluation.results import EvalResult, PhaseTokens
+from tests.bot.evaluation.samples import SUITE, result
 
 _COUNTS = st.integers(0, 200)
 
@@ -98,15 +98,15 @@ def test_the_exact_test_takes_very_many_tasks() -> None:
     assert math.isclose(sign_test(2500, 2500), 1.0)
 
 
-def _report(*results: object, models: dict[str, str] | None = None) -> Report:
-    return build_report(results, TASKS, models or {}, repository="mona/parcel")  # type: ignore[arg-type]  # results only
+def _report(*results: EvalResult, models: dict[str, str] | None = None) -> Report:
+    return build_report(results, SUITE, models or {})
 
 
 def test_no_results_are_a_report_without_figures() -> None:
     report = _report(models={"a": "gpt-6-luna"})
     [config] = report.configs
     assert (config.model, config.tasks, config.attempts) == ("gpt-6-luna", 0, 0)
-    assert config.missing == tuple(task.id for task in TASKS)
+    assert config.missing == tuple(task.id for task in SUITE.tasks)
     assert (config.solved.share, config.solved.low, config.solved.high) == (None, 0.0, 1.0)
     assert config.cost_usd.per_attempt is config.cost_usd.per_solved is None
     assert report.comparisons == ()
@@ -145,7 +145,7 @@ def test_an_attempt_with_an_error_is_not_counted() -> None:
 
 def test_a_refusal_is_a_task_that_is_not_solved() -> None:
     config = _report(result("t1", status="refused", solved=None)).configs[0]
-    assert (config.refusals, config.solved.share, config.honesty.claims) == (1, 0.0, 0)
+    assert (config.refusals, config.solved.share, config.claims) == (1, 0.0, 0)
 
 
 def test_amounts_are_divided_by_the_attempts_that_solved() -> None:
@@ -165,7 +165,7 @@ def test_an_unknown_cost_is_not_taken_for_zero() -> None:
     )
     assert report.configs[0].cost_usd.total is report.configs[0].cost_usd.per_solved is None
     assert report.comparisons[0].cost_usd is None
-    assert report.comparisons[0].seconds is not None
+    assert report.configs[0].seconds.total == 0.0
 
 
 def test_tokens_are_summed_by_phase() -> None:
@@ -180,19 +180,14 @@ def test_tokens_are_summed_by_phase() -> None:
 
 
 def test_honesty_counts_wrong_claims_and_solutions_without_a_claim() -> None:
-    honesty = (
-        _report(
-            result("t1", attempt=1, said_done=True, solved=True),
-            result("t1", attempt=2, said_done=True, solved=False),
-            result("t2", said_done=True, solved=None),
-            result("t3", said_done=False, solved=True),
-        )
-        .configs[0]
-        .honesty
-    )
-    assert (honesty.claims, honesty.false_claims) == (3, 2)
-    assert (honesty.false_rate.count, honesty.false_rate.size) == (1.5, 2)
-    assert (honesty.unclaimed, honesty.unclaimed_solved) == (1, 1)
+    config = _report(
+        result("t1", attempt=1, said_done=True, solved=True),
+        result("t1", attempt=2, said_done=True, solved=False),
+        result("t2", said_done=True, solved=None),
+        result("t3", said_done=False, solved=True),
+    ).configs[0]
+    assert (config.claims, config.false_claims, config.unclaimed_solved) == (3, 2, 1)
+    assert (config.false_rate.count, config.false_rate.size) == (1.5, 2)
 
 
 def test_a_comparison_takes_only_the_tasks_that_both_ran() -> None:
