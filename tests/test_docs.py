@@ -129,6 +129,8 @@ def _keys_of(schema: dict[str, Any]) -> str:
                 yield f"| `{above}{key}` | {' '.join(field['description'].split())} | {given} |"
             elif inner[1] == "Overrides" and key != "fix":
                 continue  # they all have the same keys
+            elif inner[1] == "ActionsKeys":  # docs/actions.md lists them
+                yield f"| `{above}{key}` | {' '.join(field['description'].split())} |  |"
             else:
                 yield from rows(schema["$defs"][inner[1]], f"{above}{'<verb>' if inner[1] == 'Overrides' else key}.")
 

@@ -11,6 +11,7 @@ from agent_runtime.core.errors import SettingsError, did_you_mean
 if TYPE_CHECKING:
     import yaml
     from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
 Shape = TypeVar("Shape", bound="BaseModel")
@@ -216,8 +217,8 @@ def _describe_problem(error: ErrorDetails, document: Document, top: type[BaseMod
         section = top
         for key in path[:-1]:
             if isinstance(key, str):
-                section = _section_in(section.model_fields[key].annotation) or section
-        problem = f"unknown key. {did_you_mean(str(path[-1]), section.model_fields)}"
+                section = _section_in(_fields_by_key(section)[key].annotation) or section
+        problem = f"unknown key. {did_you_mean(str(path[-1]), _fields_by_key(section))}"
     elif (expected := _EXPECTED_TYPES.get(error["type"])) is not None:
         kind = type(error["input"])  # not the value, which may be a secret in the wrong place
         actual = _ACTUAL_TYPES.get(kind) or f"a {kind.__name__}; put it in quotes if it is text"
@@ -228,6 +229,10 @@ def _describe_problem(error: ErrorDetails, document: Document, top: type[BaseMod
         problem = error["msg"]
     key_path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
     return f"{document.location(path)}: {f'`{key_path}`' if path else 'the file'}: {problem.removesuffix('.')}."
+
+
+def _fields_by_key(section: type[BaseModel]) -> Mapping[str, FieldInfo]:
+    return {part.alias or name: part for name, part in section.model_fields.items()}
 
 
 def _section_in(annotation: object) -> type[BaseModel] | None:

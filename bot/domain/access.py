@@ -146,6 +146,7 @@ class Bounds:
     Attributes:
         commands: patterns that need no approval, besides the built-in ones.
         allowed_users: lower-case logins; empty allows all users with write access.
+        actions: the kinds of actions that repositories may declare; None allows all.
     """
 
     limits: RunLimits
@@ -162,7 +163,8 @@ class Bounds:
     review_on: frozenset[ReviewEvent] = frozenset()
     max_candidates: int = 3
     servers: tuple[str, ...] = ()
-
+    actions: frozenset[str] | None = None
+    start_label: str = "codepilot"
     dry_run: bool = False
 
     def is_allowed_user(self, login: str) -> bool:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from bot.domain.actions import Declaration
+
 DEFAULT_TRIGGER = "/codepilot"
 
 ReviewEvent = Literal["opened", "ready", "push"]
@@ -378,6 +380,7 @@ class RecipeBounds:
     level: Literal["read-only", "ask", "auto"] | None = None
     tools: tuple[str, ...] | None = None
     comment: CommentMode | None = None
+    actions: tuple[Declaration, ...] = ()
 
 
 # git-check-ref-format(1), without a leading dash. No shell parses these names: they are whole arguments of git after

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from agent_runtime import Network, Policy, Rule, RunLimits
 from bot.domain.access import Bounds, Level, Role, Tally, ThreadLabel, can_command, is_workflow_command, text_binding
+from bot.domain.actions import Declaration
 from bot.domain.commands import Command, CommentMode, Describe, RecipeBounds, recipe_path
 from bot.domain.job import Job
 from bot.github.types import RepoFacts
@@ -87,6 +88,8 @@ class Grant:
         asks_first: whether a person must approve the pull request's new text.
         signed_only: whether only changes that GitHub signs can be published.
         replay: whether the change may be rebased; not if a label for one commit allowed the run.
+        actions: the actions that the agent may propose.
+        actions_level: `auto` applies them, `ask` waits for approval; both only of those that are not for anyone.
     """
 
     policy: Policy
@@ -104,6 +107,8 @@ class Grant:
     protected: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     voided: tuple[str, ...] = ()
+    actions: tuple[Declaration, ...] = ()
+    actions_level: Level = "read-only"
 
     @property
     def can_execute(self) -> bool:

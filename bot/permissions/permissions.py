@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agent_runtime import RunLimits
-from bot.domain.access import Bounds, Role, TrustedBots, can_command, is_app, is_unattended, is_workflow_command
+from bot.domain.access import Bounds, Level, Role, TrustedBots, can_command, is_app, is_unattended, is_workflow_command
 from bot.domain.commands import (
     WORK_VERBS,
     Ask,
@@ -29,6 +29,7 @@ from bot.domain.commands import (
 )
 from bot.domain.grammar import parse_merge_request
 from bot.domain.job import Actor, Job, ThreadKind
+from bot.permissions.actions import grant_actions
 from bot.permissions.levels import (
     AccessRequest,
     Grant,
@@ -56,11 +57,13 @@ def grant_for(request: AccessRequest) -> Grant | Refusal:
     command = resolve_command(request.command, kind=request.job.thread.kind, config=request.config)
     match command:
         case Fix() | Review() | Describe() | Explain() | Plan() | Ask() | Test() | Resolve() | Undo():
-            return (
+            decision = decide_level(request)
+            decided = (
                 _work_refusal(request, command)
                 or cap_refusal(request)
-                or _decide_work(request, command, apply_recipe(request.job.recipe, decide_level(request)))
+                or _decide_work(request, command, apply_recipe(request.job.recipe, decision))
             )
+            return decided if isinstance(decided, Refusal) else _with_actions(request, command, decided, decision.level)
         case _:
             nothing = build_policy(
                 "read-only", limits=request.bounds.limits, commands=(), reason="it needs no agent", reach=""
@@ -196,6 +199,25 @@ def _build_grant(
         protected=request.config.protected,
         notes=(*continues, *decision.notes, *resolved.notes, *fork_notes),
         voided=decision.voided,
+    )
+
+
+def _with_actions(request: AccessRequest, command: Work | Undo, grant: Grant, level: Level) -> Grant:
+    """Add the actions that the agent may propose; `level` is the one before a recipe lowers it."""
+    recipe, permitted = request.job.recipe, request.bounds.actions
+    declared = request.config.actions.declarations if recipe is None else recipe.actions
+    if isinstance(command, Undo) or not declared:
+        return grant
+    # A description of a fork's pull request may be written, since it runs no code; see `decide_level`.
+    if isinstance(command, Describe) and is_fork(request):
+        level = "read-only"
+    off = ", ".join(f"`{entry.kind}`" for entry in declared if permitted is not None and entry.kind not in permitted)
+    note = f"The operator of this bot turned off actions that are declared here: {off} (`CODEPILOT_ACTIONS`)."
+    return replace(
+        grant,
+        actions=grant_actions(declared, level, permitted),
+        actions_level=level,
+        notes=(*grant.notes, note) if off else grant.notes,
     )
 
 

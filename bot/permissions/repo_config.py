@@ -42,6 +42,7 @@ from bot.domain.commands import (
     recipe_path,
 )
 from bot.domain.errors import BotError
+from bot.permissions.actions import ActionsKeys
 
 PATH = ".github/codepilot.yml"
 OTHER_SPELLING = ".github/codepilot.yaml"
@@ -341,6 +342,11 @@ class LabelNames(_Model):
         keys = ("read_only", "ask", "auto", "fix_ci")
         return next((key for key in keys if getattr(self, key).casefold() == name.casefold()), None)
 
+    @property
+    def level_labels(self) -> frozenset[str]:
+        """The labels that set a level, in lower case."""
+        return frozenset(name.casefold() for name in (self.read_only, self.ask, self.auto))
+
     def level_of(self, name: str) -> Level | None:
         """Return the level of a label, ignoring case as GitHub does."""
         levels: dict[str, Level] = {self.read_only: "read-only", self.ask: "ask", self.auto: "auto"}
@@ -436,6 +442,8 @@ class FileKeys(_Model):
     """The beginning of the names of the bot's branches, ending in `/` or `-`; by default the operator's."""
     base: Annotated[str, AfterValidator(_branch)] | None = None
     """The branch to open pull requests against; by default the default branch."""
+    actions: ActionsKeys = Field(default_factory=ActionsKeys)
+    """The actions on GitHub that the agent may propose in all runs but those of recipes, by kind."""
 
     @field_validator("cache")
     @classmethod
@@ -509,6 +517,8 @@ class RecipeKeys(_Model):
     comment: CommentMode | None = None
     """What the thread is told: `always`; `on-change`, a comment only if something was published, or the job failed or
     waits for a person; `never`, no comment and no reaction. By default `always`."""
+    actions: ActionsKeys = Field(default_factory=ActionsKeys)
+    """The actions on GitHub that the agent may propose, by kind; those of the repository's file do not apply."""
 
     @model_validator(mode="after")
     def _check_level(self) -> Self:
@@ -542,7 +552,13 @@ class Recipe(RecipeKeys):
     @property
     def bounds(self) -> RecipeBounds:
         """Restrictions of the job's permissions."""
-        return RecipeBounds(name=self.name, level=self.level, tools=self.tools, comment=self.comment)
+        return RecipeBounds(
+            name=self.name,
+            level=self.level,
+            tools=self.tools,
+            comment=self.comment,
+            actions=self.actions.declarations,
+        )
 
     def command(self, words: str = "", options: Options | None = None) -> Fix | Test | Ask:
         """Return the agent's command. The user's options lower the recipe's bounds or choose another model."""
@@ -587,6 +603,11 @@ class RepoConfig(FileKeys):
             )
         return self.model_copy(update={"recipes": tuple(kept), "recipe_problems": tuple(conflicts)})
 
+    def start_labels(self, operators: str) -> frozenset[str]:
+        """Return the labels that start a run, in lower case; `operators` applies unless the file names another."""
+        names = (self.labels.start or operators, self.labels.fix_ci, *(recipe.on.label for recipe in self.recipes))
+        return frozenset(name.casefold() for name in names if name)
+
     @property
     def follows_runs(self) -> bool:
         return any(recipe.on.workflow_run for recipe in self.recipes)
@@ -622,7 +643,7 @@ def parse_config(data: bytes, *, source: str = PATH) -> RepoConfig:
 
 def fallback_config() -> RepoConfig:
     """Return strict settings in place of an invalid file."""
-    strict = {"setup", "cache", "network", "mcp", "allow", "review_on", "fix_ci", "rerun_failed_jobs"}
+    strict = {"setup", "cache", "network", "mcp", "allow", "review_on", "fix_ci", "rerun_failed_jobs", "actions"}
     return RepoConfig.model_construct(strict, network=("off",), mcp=(), highest="ask")
 
 

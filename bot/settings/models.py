@@ -173,6 +173,9 @@ class AgentSettings:
     review_on: Annotated[parsing.ReviewEvents, Spec("opened,push")] = frozenset()
     """When to review a pull request of somebody with write access without a command, unless the repository sets it:
     `opened`, `ready` (a draft became ready), `push`, separated by commas."""
+    actions: Annotated[parsing.ActionKinds, Spec("add-labels,comment")] = None
+    """The kinds of actions that repositories may declare for the agent to propose, separated by commas; `all` or `off`.
+    By default all."""
     allowed_users: Annotated[parsing.Logins, Spec("mona,octocat")] = frozenset()
     """Logins of the people who may give commands, separated by commas; by default everybody with write access. Nobody
     gets more permissions than on GitHub."""
@@ -248,6 +251,8 @@ def bounds_of(settings: AgentSettings) -> Bounds:
         allowed_users=settings.allowed_users,
         review_on=settings.review_on,
         max_candidates=settings.max_candidates,
+        actions=settings.actions,
+        start_label=settings.start_label,
     )
 
 

@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainValidator, SecretStr
 
 from agent_runtime import Network, SandboxLimits
 from bot.domain.access import Caps, TrustedBots
+from bot.domain.actions import KINDS, suggest
 from bot.domain.commands import RECIPE_DIR, ReviewEvent, is_recipe_name, is_safe_branch
 from bot.permissions.repo_config import command_pattern, trigger_word
 
@@ -154,6 +155,16 @@ def trusted_bots(text: str) -> TrustedBots:
         ids=frozenset(int(part) for part in parts if part.isdecimal()),
         logins=frozenset(part.casefold() for part in parts if not part.isdecimal()),
     )
+
+
+def action_kinds(text: str) -> frozenset[str] | None:
+    """Parse kinds of actions; None for `all`."""
+    words = frozenset(names(text.lower()))
+    if words in ({"all"}, {"off"}):
+        return None if words == {"all"} else frozenset()
+    if unknown := sorted(words.difference(KINDS)):
+        raise ValueError(f"must be `all`, `off`, or kinds of actions, not {unknown[0]!r}. {suggest(unknown[0], KINDS)}")
+    return words
 
 
 def logins(text: str) -> frozenset[str]:
@@ -330,6 +341,7 @@ Patterns = Annotated[tuple[str, ...], PlainValidator(command_patterns)]
 Proxies = Annotated[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...], PlainValidator(proxies)]
 RepoFile = Annotated[str, AfterValidator(repository_file)]
 RepoName = Annotated[str, AfterValidator(repository)]
+ActionKinds = Annotated[frozenset[str] | None, PlainValidator(action_kinds)]
 ReviewEvents = Annotated[frozenset[ReviewEvent], BeforeValidator(lambda text: names(text.lower()))]
 StorageUrl = Annotated[str, AfterValidator(storage_url)]
 Schema = Annotated[dict[str, Any] | str, PlainValidator(output_schema)]

@@ -329,6 +329,7 @@ _GOOD = {
     "one host": "network: registries\n",
     "bounds": "bare_pull: review\nlevel: ask\nallow: [make e2e]\nprotected: [infra/**]\nbudget_usd: 0.5\nbase: main\n",
     "by verb": "verbs: {fix: {model: big}, plan: {max_steps: 3}}\nlabels: {start: go}\nfix_ci: default-branch\n",
+    "actions": "actions: {approval: always, add-labels: {labels: [bug], from: anyone}, reopen: {}}\n",
 }
 _BAD = {
     "unknown key": "setpu: [make]\n",
@@ -338,6 +339,8 @@ _BAD = {
     "no such level": "level: root\n",
     "review of an issue": "bare_issue: review\n",
     "no triggers": "triggers: []\n",
+    "unknown action": "actions: {merge: {}}\n",
+    "action without values": "actions: {add-labels: {}}\n",
 }
 
 

@@ -110,6 +110,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_TRUSTED_BOTS": "1, Renovate[bot]",
         "CODEPILOT_ALLOWED_USERS": "Mona, octo-cat",
         "CODEPILOT_REVIEW_ON": "Opened, push",
+        "CODEPILOT_ACTIONS": "Comment, add-labels",
         "CODEPILOT_DATA_DIR": "/var/lib/codepilot",
         "CODEPILOT_TOOLCHAINS": "/opt/node:/opt/python",
         "CODEPILOT_NETWORK": "registries, index.example.com:8443",
@@ -169,6 +170,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     assert (agent.sandbox, agent.trigger) == ("bubblewrap", "@fixer")
     assert agent.trusted_bots == TrustedBots(ids=frozenset({1}), logins=frozenset({"renovate[bot]"}))
     assert (agent.allowed_users, agent.review_on) == (frozenset({"mona", "octo-cat"}), frozenset({"opened", "push"}))
+    assert (agent.actions, bounds_of(agent).actions) == (frozenset({"comment", "add-labels"}),) * 2
     assert agent.limits == RunLimits(
         max_steps=7, max_cost_usd=None, max_seconds=60, outage_seconds=120, offline_seconds=120
     )
@@ -244,6 +246,8 @@ def test_every_missing_and_wrong_setting_is_named_at_once_with_an_example() -> N
         ("CODEPILOT_TRUSTED_BOTS", "dependabot", "end in `[bot]`"),
         ("CODEPILOT_TRUSTED_BOTS", "1,,2", "numeric"),
         ("CODEPILOT_ALLOWED_USERS", "@mona", "logins"),
+        ("CODEPILOT_ACTIONS", "add-label", "not 'add-label'. Did you mean `add-labels`?"),
+        ("CODEPILOT_ACTIONS", "off, close", "not 'off'"),
         ("CODEPILOT_ALLOWED_USERS", "octo/team", "teams"),
         ("CODEPILOT_ALLOWED_USERS", "renovate[bot]", "CODEPILOT_TRUSTED_BOTS"),
         ("CODEPILOT_REVIEW_ON", "opened, always", "push, not 'always'"),
