@@ -12,9 +12,9 @@ from .agent.trust import TrustRecord as TrustRecord
 from .agent.trust import TrustRequest as TrustRequest
 from .compat.coding import CodingAgent as CodingAgent
 from .compat.coding import CodingTools as CodingTools
-from .context.first_message import INSTRUCTION_FILES as INSTRUCTION_FILES
-from .context.first_message import read_instructions as read_instructions
-from .context.first_message import read_skills as read_skills
+from .context.instructions import INSTRUCTION_FILES as INSTRUCTION_FILES
+from .context.instructions import read_instructions as read_instructions
+from .context.instructions import read_skills as read_skills
 from .context.transcript import MemorySettings as MemorySettings
 from .core.errors import AgentError as AgentError
 from .core.errors import BoundExceededError as BoundExceededError
@@ -46,6 +46,7 @@ from .core.events import Event as Event
 from .core.events import EventType as EventType
 from .core.events import Faulted as Faulted
 from .core.events import Imported as Imported
+from .core.events import InstructionsShown as InstructionsShown
 from .core.events import MessageInjected as MessageInjected
 from .core.events import MessageQueued as MessageQueued
 from .core.events import ModelAwaited as ModelAwaited

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_runtime.context.code_map import MAP_CHARS, CodeMap, render_map
+from agent_runtime.context.instructions import clean_source
 from agent_runtime.context.relevant_code import (
     Excerpt,
     Grep,
@@ -31,7 +32,7 @@ from agent_runtime.context.relevant_code import (
 from agent_runtime.context.unindexed import parse_sources
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.events import BaselineTaken
-from agent_runtime.core.values import MAX_SKILLS, Skill, Task
+from agent_runtime.core.values import Skill, Task
 from agent_runtime.index.index import CodeIndex, Outline
 from agent_runtime.processes.spawn import end, start_program
 from agent_runtime.prompts import notes
@@ -40,8 +41,6 @@ from agent_runtime.workspace.diffs import Text, decode
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.listing import IgnoreFile
 
-INSTRUCTION_CHARS = 8_000
-"""Characters of all instruction files in the first message."""
 CODE_CHARS = 6_000
 """Characters of the map and the code in the first message."""
 CODE_SECONDS = 5.0
@@ -49,8 +48,6 @@ CODE_SECONDS = 5.0
 WORKSPACE = "# Workspace"
 TREE_CHARS = 300
 """Characters of the names at the top of the workspace."""
-_SOURCE_CHARS = 200
-_WORTH_SHOWING = 200
 _BLANK_LINES = "\r\n"
 
 
@@ -82,7 +79,7 @@ def render_opening(
     *,
     nonce: str,
     number: int = 1,
-    instructions: Mapping[str, str] | None = None,
+    instructions: str = "",
     skills: Iterable[Skill] = (),
 ) -> str:
     """Render the first message.
@@ -90,7 +87,7 @@ def render_opening(
     Args:
         nonce: random and new for each run; frames quotes, names and lines of files, whose authors cannot know it.
         number: of the task in its session, from 1.
-        instructions: the maintainers' texts by file name. An agent follows them: only from trusted places.
+        instructions: the maintainers' texts, framed; see `InstructionSet.open`.
         skills: readable on demand; from trusted places too.
     """
     parts = [f"[Task {number}]\n{task.goal.strip()}"]
@@ -100,13 +97,13 @@ def render_opening(
     if task.images:  # before the long parts: a text that does not fit loses its middle
         # Strangers may have written the images' sources.
         sources = [
-            f"Image {index}: from {_clean_source(image.source)}" for index, image in enumerate(task.images, start=1)
+            f"Image {index}: from {clean_source(image.source)}" for index, image in enumerate(task.images, start=1)
         ]
         framed = _frame_quote(nonce, "the images: where each is from", "\n".join(sources))
         parts.append(f"{notes.IMAGES}\n{framed}")
-    parts += [_frame_quote(nonce, _clean_source(quote.source), quote.text) for quote in task.quotes]
+    parts += [_frame_quote(nonce, clean_source(quote.source), quote.text) for quote in task.quotes]
     if instructions:
-        parts.append(_frame_instructions(nonce, instructions))
+        parts.append(instructions)
     if listed := [f"- {skill.name}: {skill.description}" for skill in skills]:
         parts.append("\n".join([notes.SKILLS, *listed]))
     if orientation.facts:
@@ -132,30 +129,9 @@ def _frame_code(nonce: str, orientation: Orientation) -> Iterator[str]:
         yield _frame_quote(nonce, "the workspace: what the task names", code)
 
 
-def _frame_instructions(nonce: str, texts: Mapping[str, str]) -> str:
-    """Frame the maintainers' instructions, each text once; at most `INSTRUCTION_CHARS` together."""
-    parts = [notes.INSTRUCTIONS]
-    room = INSTRUCTION_CHARS
-    once: dict[str, str] = {}
-    for name, text in texts.items():
-        once.setdefault(text, name)
-    for text, name in once.items():
-        if room < _WORTH_SHOWING:
-            break
-        excerpt = notes.shorten(text.strip(_BLANK_LINES), room)
-        room -= len(excerpt)
-        parts.append(f"[instructions {nonce} from {_clean_source(name)}]\n{excerpt}\n[end of instructions {nonce}]")
-    return "\n".join(parts)
-
-
 def _frame_quote(nonce: str, source: str, text: str) -> str:
     """Frame text that others wrote, including names and lines of files."""
     return f"[quote {nonce} from {source}]\n{text.strip(_BLANK_LINES)}\n[end of quote {nonce}]"
-
-
-def _clean_source(text: str) -> str:
-    """Return a source for a frame's first line, which it can neither leave nor close."""
-    return " ".join(printable(text).split()).replace("[", "(").replace("]", ")")[:_SOURCE_CHARS]
 
 
 _LEAST_MAP_CHARS = 2_400
@@ -392,43 +368,6 @@ class IgnoredPaths:
                     self._lines_left -= len(file.patterns)
                     self._files[directory] = ((len(prefix), file), *outer)
         return self._files[directory]
-
-
-INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
-"""Files with instructions for agents."""
-SKILL_FOLDERS = (".claude/skills", ".github/skills", ".codepilot/skills")
-"""Directories of skills, each in a directory of its own."""
-_INSTRUCTION_BYTES = 64_000
-
-
-def read_instructions(root: Path, names: Sequence[str] = INSTRUCTION_FILES) -> dict[str, str]:
-    """Return the instruction files of a repository whose maintainers are trusted, in the order of `names`.
-
-    A link is followed below `root` only; long files are cut.
-    """
-    texts: dict[str, str] = {}
-    with Workspace(root) as files:
-        for name in names:
-            try:
-                text = files.read_bytes(name, _INSTRUCTION_BYTES).decode("utf-8", errors="replace").strip()
-            except ToolError:  # missing, a directory, outside or not permitted
-                continue
-            if text:
-                texts[name] = text
-    return texts
-
-
-def read_skills(root: Path, folders: Sequence[str] = SKILL_FOLDERS) -> dict[str, str]:
-    """Return up to 30 `SKILL.md` files of each folder, by path, of a repository whose maintainers are trusted."""
-    texts: dict[str, str] = {}
-    for folder in folders:
-        try:
-            with Workspace(root) as files:  # follows no link out
-                names = [name.rstrip("/") for name in files.list_directory(folder)][:MAX_SKILLS]
-        except (OSError, ToolError):  # there is no such folder
-            continue
-        texts |= read_instructions(root, [f"{folder}/{name}/SKILL.md" for name in names])
-    return texts
 
 
 _TOOLCHAIN_SECONDS = 10.0

@@ -19,6 +19,7 @@ from agent_runtime.core.events import (
     Archived,
     Ended,
     Imported,
+    InstructionsShown,
     MessageInjected,
     Observed,
     Recorded,
@@ -257,8 +258,8 @@ class Transcript:
                 self._add("user", notes.user_message(event.text), part=True)
             case Imported():
                 self._add(event.role, event.text, part=True)
-            case Recovered():
-                self._add("user", event.text, part=True)
+            case Recovered(text=text) | InstructionsShown(text=text) if text:
+                self._add("user", text, part=True)
             case _:
                 pass
 

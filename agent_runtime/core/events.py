@@ -127,6 +127,20 @@ class BaselineTaken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InstructionsShown:
+    """The model was shown the maintainers' instructions; `incomplete` files were cut or left out.
+
+    Attributes:
+        text: empty if it is in the first message.
+    """
+
+    paths: tuple[str, ...]
+    incomplete: tuple[str, ...] = ()
+    nonce: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServedTool:
     """A tool of an MCP server, named `served_as` there; texts are cleaned and cut."""
 
@@ -507,6 +521,7 @@ class Ended(Announced):
 Recorded = (
     Started
     | BaselineTaken
+    | InstructionsShown
     | ToolsListed
     | Replied
     | ReplyBroken

@@ -329,30 +329,40 @@ class Skill:
         Raises:
             SettingsError: invalid front matter, or a name other than the folder's.
         """
-        import yaml  # noqa: PLC0415 - few agents have skills
-
-        front_matter = _FRONT_MATTER.match(content)
-        if front_matter is None:
-            raise SettingsError(f"{path}:1: must begin with front matter: `---`, `name:`, `description:`, `---`.")
-        if front_matter["head"].count("[") + front_matter["head"].count("{") > _MAX_BRACKETS:
-            raise SettingsError(f"{path}: its front matter has more than {_MAX_BRACKETS} `[` and `{{`; use fewer.")
-        # Ten times as fast, but missing in some builds of PyYAML.
-        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-        try:
-            # Only strings, lists and mappings. No merge keys: a few lines of them expand to gigabytes.
-            head = yaml.load(front_matter["head"], Loader=loader)  # noqa: S506 - see above
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise SettingsError(f"{path}: its front matter is not valid YAML: {type(error).__name__}.") from error
-        name, description = (head.get(key) if isinstance(head, dict) else None for key in ("name", "description"))
+        head, text = read_front_matter(path, content)
+        name, description = head.get("name"), head.get("description")
         folder = path.split("/")[-2] if "/" in path else ""
         if not isinstance(name, str) or not _SKILL_NAME.fullmatch(name) or name != folder:
             raise SettingsError(f"{path}: `name` must be the folder's: lower-case letters, digits and single hyphens.")
         if not isinstance(description, str) or not description.strip():
             raise SettingsError(f"{path}: `description` must say what the skill is for.")
         line = "".join(char if char.isprintable() else " " for char in description[: 4 * _MAX_DESCRIPTION_CHARS])
-        return cls(
-            name=name, description=" ".join(line.split())[:_MAX_DESCRIPTION_CHARS], path=path, text=front_matter["text"]
-        )
+        return cls(name=name, description=" ".join(line.split())[:_MAX_DESCRIPTION_CHARS], path=path, text=text)
+
+
+def read_front_matter(path: str, content: str) -> tuple[dict[str, object], str]:
+    """Return a Markdown file's head and the text below it.
+
+    Raises:
+        SettingsError: an invalid head.
+    """
+    import yaml  # noqa: PLC0415 - few agents have such files
+
+    front_matter = _FRONT_MATTER.match(content)
+    if front_matter is None:
+        raise SettingsError(f"{path}:1: must begin with front matter: `---`, `name:`, `description:`, `---`.")
+    if front_matter["head"].count("[") + front_matter["head"].count("{") > _MAX_BRACKETS:
+        raise SettingsError(f"{path}: its front matter has more than {_MAX_BRACKETS} `[` and `{{`; use fewer.")
+    # Ten times as fast, but missing in some builds of PyYAML.
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    try:
+        # Only strings, lists and mappings. No merge keys: a few lines of them expand to gigabytes.
+        head = yaml.load(front_matter["head"], Loader=loader)  # noqa: S506 - see above
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SettingsError(f"{path}: its front matter is not valid YAML: {type(error).__name__}.") from error
+    if not isinstance(head, dict | None):
+        raise SettingsError(f"{path}: its front matter must have keys, such as `description: …`.")
+    return head or {}, front_matter["text"]
 
 
 def parse_skills(files: Mapping[str, str]) -> dict[str, Skill]:

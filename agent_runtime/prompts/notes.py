@@ -12,6 +12,10 @@ INSTRUCTIONS = (
     "# Project instructions\nThe project's maintainers ask this of all who work here. Follow it where it concerns "
     "your task; the task itself and the rules above come first."
 )
+MORE_INSTRUCTIONS = (
+    "More instructions are shown when a file tool reads or writes a file that they are about; where they differ, those "
+    "of the nearest directory count:"
+)
 SKILLS = (
     "# Skills\nInstructions of the project's maintainers for some kinds of work. Before you do such work, read the "
     "skill with read_skill(name)."

@@ -14,6 +14,7 @@ from typing import Any
 
 from agent_runtime import prompts
 from agent_runtime.context.conversation import Conversation
+from agent_runtime.context.instructions import InstructionSet
 from agent_runtime.core.errors import (
     ContextOverflowError,
     FormatError,
@@ -88,6 +89,7 @@ class Loop:
     """Ends the tests that run beside the first request, before anything acts; see `Toolbox.end_baseline`."""
     chat: bool
     """Whether a reply that neither acts nor finishes is an answer."""
+    instructions: InstructionSet = field(default_factory=InstructionSet)
     format_errors: int = field(default=0, init=False)
     """Consecutive unreadable replies."""
     repeats: RepeatCounter = field(default_factory=RepeatCounter, init=False)
@@ -173,6 +175,7 @@ class Loop:
         self.state.emit(StepStarted(step=step, max_steps=self.limits.max_steps))
         if changes := await self._read_changes(self.files.report_external_changes):
             self.state.record(Observed(step=step, text=changes, ok=True))
+        self._show_instructions()
         self.state.inject(step)
         try:
             reply, end = await self._request_reply(step)
@@ -200,6 +203,13 @@ class Loop:
                 outcome = self.state.outcome(Status.FORMAT_ERRORS, reason=reason)
         await self.state.session.commit()
         return outcome
+
+    def _show_instructions(self) -> None:
+        """Show the missing instructions about files that the agent has read or written."""
+        if self.instructions.scoped:
+            shown = self.instructions.follow(self.files.tracked(), self.state.progress.instructions)
+            if shown is not None:
+                self.state.record(shown)
 
     async def _read_changes(self, read: Callable[[], str]) -> str:
         """Read changes of tracked files in a thread, unless their stamps exclude any."""

@@ -22,7 +22,17 @@ from agent_runtime.core.errors import (
     SandboxError,
     SettingsError,
 )
-from agent_runtime.core.events import ModelAwaited, Observed, Parked, Recovered, Replied, ReplyBroken, Resumed, Started
+from agent_runtime.core.events import (
+    InstructionsShown,
+    ModelAwaited,
+    Observed,
+    Parked,
+    Recovered,
+    Replied,
+    ReplyBroken,
+    Resumed,
+    Started,
+)
 from agent_runtime.core.values import Outcome, Status, Task, Usage
 from agent_runtime.policy.policy import RunLimits
 from agent_runtime.prompts import notes
@@ -199,18 +209,23 @@ class Run:
         renewed = await self.toolbox.replace_sandbox()
         number, sources = self.state.progress.tasks + 1, self.agent.clock_and_random
         nonce, run_id = sources.token(6), sources.token(8)
+        instructions = InstructionsShown(paths=())
         if (started := sources.recorded_start(task)) is not None:
             baseline = sources.recorded_baseline(started)
+            instructions = self.toolbox.instructions.find_shown(started.opening, nonce)
             self.toolbox.shell.set_python_path(started.python_path)
         else:
             orientation = await self.toolbox.describe_environment(task, [*facts, *renewed])
             baseline = orientation.baseline
+            if number == 1:
+                places = [excerpt.path.partition(" (")[0] for excerpt in orientation.excerpts]
+                instructions = await asyncio.to_thread(self.toolbox.instructions.open, task, places, nonce)
             first = render_opening(
                 task,
                 orientation,
                 nonce=nonce,
                 number=number,
-                instructions=self.agent.repository_instructions if number == 1 else {},
+                instructions=instructions.text,
                 skills=self.toolbox.skills.values() if number == 1 else (),
             )
             if self.state.progress.tasks == 1 and "archive_context" in self.toolbox.registry:
@@ -224,6 +239,8 @@ class Run:
                 python_path=orientation.python_path,
             )
         self.state.record(replace(started, run_id=run_id))
+        if instructions.nonce:
+            self.state.record(replace(instructions, text=""))
         if baseline is not None:
             self.state.record(baseline)
         self._has_started = True
@@ -291,6 +308,7 @@ class Run:
             status=self._status,
             network_lost=lambda: self.toolbox.network_lost,
             limits=agent.policy.limits,
+            instructions=self.toolbox.instructions,
             end_baseline=self.toolbox.end_baseline,
             chat=agent.chat,
         )

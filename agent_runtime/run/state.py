@@ -16,6 +16,7 @@ from agent_runtime.core.events import (
     ChildResult,
     Ended,
     Event,
+    InstructionsShown,
     MessageInjected,
     MessageQueued,
     Observed,
@@ -202,6 +203,10 @@ class RunProgress:
         return [result for result in results.values() if result.call >= last[0].number]
 
     @property
+    def instructions(self) -> tuple[InstructionsShown, ...]:
+        return tuple(event for _, event in self._instructions)
+
+    @property
     def outcome(self) -> Outcome | None:
         """The outcome or pause; None before."""
         if self.waiting is not None:
@@ -220,6 +225,7 @@ class RunProgress:
     def _clear(self) -> None:
         self._newest = None
         self.tasks = self._position = self.delegations = 0
+        self._instructions: list[tuple[int, InstructionsShown]] = []
         self._begin_run("")
         self.is_open = False
 
@@ -253,7 +259,7 @@ class RunProgress:
                 self.last_calls, self.step_done, self.parked = [], False, None
                 self.steps.append(StepRecord(event, self.last_calls))
                 self._in_step = True
-            case Summarised() | ReplyBroken():
+            case ReplyBroken():
                 self.usage += event.usage
             case ToolReturned(number=number):
                 self.calls = number
@@ -281,6 +287,14 @@ class RunProgress:
 
     def _apply_transition(self, position: int, event: Event) -> None:
         match event:
+            case InstructionsShown():
+                self._instructions.append((position, event))
+            case Summarised():
+                self.usage += event.usage
+                # The first message stays.
+                self._instructions = [
+                    (at, item) for at, item in self._instructions if at >= event.upto or not item.text
+                ]
             case Paused():
                 self.waiting, self.is_open = (position, event), False
             case Resumed():

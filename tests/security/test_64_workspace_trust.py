@@ -18,8 +18,8 @@ from agent_runtime.agent.document import read_document
 from agent_runtime.agent.schema import AgentDocument, Vectors
 from agent_runtime.agent.trust import HARMLESS, guarded_keys
 from agent_runtime.compat.pygent import load_config
-from agent_runtime.context import first_message
-from agent_runtime.context.first_message import read_skills
+from agent_runtime.context import instructions
+from agent_runtime.context.instructions import read_skills
 from agent_runtime.policy.policy import CallFacts, NeedsApproval
 from bot.cli import chat
 from bot.cli.chat import ChatOptions, load_agent_file, make_agent
@@ -537,7 +537,7 @@ def test_a_folder_of_skills_that_links_out_is_not_listed(clone: Path, monkeypatc
     (clone / ".claude").mkdir()
     (clone / ".claude/skills").symlink_to(clone.parent / "home")
     monkeypatch.setattr(Path, "iterdir", lambda _folder: pytest.fail("followed"))
-    monkeypatch.setattr(first_message, "read_instructions", lambda _root, names: pytest.fail(f"listed {names}"))
+    monkeypatch.setattr(instructions, "read_instructions", lambda _root, names: pytest.fail(f"listed {names}"))
     assert read_skills(clone) == {}
 
 

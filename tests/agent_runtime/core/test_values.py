@@ -227,7 +227,7 @@ def test_a_skill_has_a_head_and_a_text() -> None:
         ("---\nname: !!python/name:os.system\n---\n", "`name` must be the folder's"),
         # Merge keys unfold: each line of some can be ten times the one before.
         ("---\nother: &o {name: a-b, description: x}\n<<: *o\n---\n", "`name` must be the folder's"),
-        ("---\n- name\n---\n", "`name` must be the folder's"),
+        ("---\n- name\n---\n", "its front matter must have keys"),
         ("---\nname: other\ndescription: x\n---\n", "`name` must be the folder's"),
         ("---\nname: a-b\n---\n", "`description` must say"),
     ],

@@ -29,6 +29,7 @@ _NOT_ANNOUNCED = {
     events.Imported,
     events.ToolsListed,
     events.BaselineTaken,
+    events.InstructionsShown,
 }
 
 

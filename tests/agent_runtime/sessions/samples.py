@@ -14,6 +14,7 @@ from agent_runtime.core.events import (
     ChildResult,
     Ended,
     Imported,
+    InstructionsShown,
     MessageInjected,
     Observed,
     Parked,
@@ -56,6 +57,7 @@ _PENDING = PendingCall(
 )
 
 SAMPLES: tuple[Recorded, ...] = (
+    InstructionsShown(paths=("docs/AGENTS.md",), incomplete=("b\udc80.md",), nonce="0a1b", text="Mind\0 the tabs."),
     Started(
         task=Task(goal="mend it", quotes=(Quote(source="issue #1", text="broken\0"),)),
         opening="mend it\u2028now",
