@@ -123,47 +123,56 @@ class Actions:
         branches: Collection[str] = (),
         lists: Collection[StateList] = (),
     ) -> types.RepoState:
-        """Read the objects that actions name, in one request, and one each for the lists `types` and `fields`."""
-        action = f"read the state of {repo}"
-        objects: dict[str, list[Any]] = {
-            "thread": [*dict.fromkeys(numbers)],
-            "discussion": [*dict.fromkeys(discussions)],
-            "label": [*dict.fromkeys(labels)],
-            "login": [*dict.fromkeys(logins)],
-            "branch": [*dict.fromkeys(branches)],
-        }
-        data = await self._query(
-            action,
+        """Read the objects that actions name: at most one request for discussions, for each list, and for the rest.
+
+        A list or discussion that the token may not read is absent.
+        """
+        found, facts = await self._read_objects(
             repo,
-            graphql.state_query(
-                {kind: len(names) for kind, names in objects.items()},
-                [name for name in ("milestones", "categories") if name in lists],
-            ),
-            {
-                f"{kind}{number}": f"refs/heads/{name}" if kind == "branch" else name
-                for kind, names in objects.items()
-                for number, name in enumerate(names)
-            },
+            {"thread": numbers, "label": labels, "login": logins, "branch": branches},
+            ["milestones"] if "milestones" in lists else [],
         )
-        found = {
-            kind: {name: entry for number, name in enumerate(names) if (entry := data.get(f"{kind}{number}"))}
-            for kind, names in objects.items()
-        }
+        talks, talk_facts = dict[str, dict[Any, Any]](), facts
+        if discussions or "categories" in lists:
+            try:
+                wanted = ["categories"] if "categories" in lists else []
+                talks, talk_facts = await self._read_objects(repo, {"discussion": discussions}, wanted)
+            except types.GitHubError as error:
+                if error.is_transient:
+                    raise
+        action = f"read the state of {repo}"
         label_facts = types.parse(dict[str, _Entry], action, found["label"])
         accounts = types.parse(dict[str, _Accounts], action, found["login"])
         rules = types.parse(dict[str, _Branch], action, found["branch"])
-        lists_facts = types.parse(_Lists, action, data)
         return types.RepoState(
             threads=types.parse(dict[int, types.TargetFacts], action, found["thread"]),
-            discussions=types.parse(dict[int, types.DiscussionFacts], action, found["discussion"]),
+            discussions=types.parse(dict[int, types.DiscussionFacts], action, talks.get("discussion", {})),
             labels=frozenset(label.name for label in label_facts.values()),
-            milestones=tuple(milestone.name for milestone in lists_facts.milestones),
-            categories=tuple(category.name for category in lists_facts.categories),
+            milestones=tuple(milestone.name for milestone in facts.milestones),
+            categories=tuple(category.name for category in talk_facts.categories),
             types=await self._types(repo) if "types" in lists else (),
             fields=await self._fields(repo) if "fields" in lists else (),
             assignable=frozenset(login for login, people in accounts.items() if people.include(login)),
             branches={name: branch.is_protected for name, branch in rules.items()},
         )
+
+    async def _read_objects(
+        self, repo: str, objects: Mapping[str, Collection[Any]], lists: Collection[str]
+    ) -> tuple[dict[str, dict[Any, Any]], _Lists]:
+        """Return the existing ones of some objects by kind and name, and whole lists."""
+        action, names = f"read the state of {repo}", {kind: [*dict.fromkeys(each)] for kind, each in objects.items()}
+        variables = {
+            f"{kind}{index}": f"refs/heads/{name}" if kind == "branch" else name
+            for kind, each in names.items()
+            for index, name in enumerate(each)
+        }
+        query = graphql.state_query({kind: len(each) for kind, each in names.items()}, lists)
+        data = await self._query(action, repo, query, variables)
+        found = {
+            kind: {name: entry for index, name in enumerate(each) if (entry := data.get(f"{kind}{index}"))}
+            for kind, each in names.items()
+        }
+        return found, types.parse(_Lists, action, data)
 
     async def add_labels(self, repo: str, number: int, names: Collection[str]) -> None:
         """Add labels; GitHub creates one that does not exist."""

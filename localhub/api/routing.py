@@ -127,9 +127,12 @@ class Call:
         """The issue or pull request that the path names.
 
         Raises:
-            HubError: 404, there is none.
+            HubError: 404, there is none; 410, the repository has no issues.
         """
-        return or_404(self.site.store.issue(self.repo, self.number(name)))
+        found = or_404(self.site.store.issue(self.repo, self.number(name)))
+        if found.pull is None and not self.repo.has_issues:
+            raise HubError(410, "Issues has been disabled in this repository.")
+        return found
 
     def text(self, name: str, resource: str, default: str | None = None) -> str:
         """A text from the body; required unless `default` is given.
@@ -352,7 +355,10 @@ def _demand(name: str, value: object) -> None:
             _demand(f"{name}.{inner}", each)
 
 
-_OBJECTS = "actions[] author comments[] committer output output.annotations[] output.images[] permissions tree[]"
+_OBJECTS = (
+    "actions[] author comments[] committer inputs issue_field_values[] output output.annotations[] output.images[] "
+    "permissions tree[]"
+)
 _LISTS = (
     "actions assignees comments issue_field_values labels output.annotations output.images parents repositories "
     "repository_ids reviewers team_reviewers"
@@ -368,9 +374,9 @@ _TEXTS = (
     "started_at state state_reason status subject_type target_url tree[].content tree[].mode tree[].path tree[].sha "
     "tree[].type"
 )
-_FLAGS = "draft force maintainer_can_modify prerelease"
+_FLAGS = "draft force maintainer_can_modify prerelease replace_parent return_run_details"
 _NUMBERS = (
-    "duplicate_issue_id in_reply_to issue line position start_line repository_ids[] comments[].line "
+    "duplicate_issue_id in_reply_to issue line position start_line sub_issue_id repository_ids[] comments[].line "
     "comments[].position comments[].start_line output.annotations[].start_line output.annotations[].end_line "
     "output.annotations[].start_column output.annotations[].end_column"
 )

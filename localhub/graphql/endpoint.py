@@ -31,7 +31,7 @@ from graphql import (
 from localhub.api.auth import HubError, can_read, demand, may, role_of
 from localhub.api.routing import Call, Response, log
 from localhub.git import plumbing as git
-from localhub.graphql import threads
+from localhub.graphql import discussions, threads
 from localhub.graphql.mutations import MUTATIONS, RefusedError, parse_id, repo_named, thread_of
 from localhub.graphql.threads import connection, user
 from localhub.operations import branches
@@ -164,7 +164,7 @@ class Root:
 
     def __getattr__(self, name: str) -> Callable[..., Json]:
         """The mutation of this name."""
-        mutation = MUTATIONS.get(name)
+        mutation = MUTATIONS.get(name) or discussions.MUTATIONS.get(name)
         if mutation is None:
             raise AttributeError(name)
         return lambda _info, *, input: mutation(self.call, input)  # noqa: A006 - GraphQL's name
@@ -203,7 +203,8 @@ def _repository(call: Call, repo: Repo) -> Json:
         "description": repo.description or None,
         "createdAt": iso(repo.created_at),
         "pushedAt": iso(repo.pushed_at),
-        **dict.fromkeys(("hasIssuesEnabled", "mergeCommitAllowed", "rebaseMergeAllowed", "squashMergeAllowed"), True),
+        "hasIssuesEnabled": repo.has_issues,
+        **dict.fromkeys(("mergeCommitAllowed", "rebaseMergeAllowed", "squashMergeAllowed"), True),
         **dict.fromkeys(("hasProjectsEnabled", "hasWikiEnabled", "deleteBranchOnMerge"), False),
         "isEmpty": default is None,
         "isFork": repo.fork_of is not None,
@@ -221,6 +222,7 @@ def _repository(call: Call, repo: Repo) -> Json:
         "defaultBranchRef": None if default is None else threads.ref(call, repo, default),
         "ref": ref,
         "object": partial(_object, call, repo),
+        **discussions.fields(call, repo),
     }
 
 

@@ -42,7 +42,7 @@ def repo_named(call: Call, full_name: str, permission: str, level: str, *, role:
     return repo
 
 
-def _by_id(call: Call, repository_id: str, permission: str, *, role: Role = "write") -> Repo:
+def find_repo(call: Call, repository_id: str, permission: str, *, role: Role = "write") -> Repo:
     for repo in call.site.store.repos:
         if node_id("Repository", repo.id) == repository_id:
             return repo_named(call, repo.full_name, permission, "write", role=role)
@@ -125,15 +125,15 @@ def _milestone(call: Call, repo: Repo, global_id: str | None) -> Milestone | Non
     return found
 
 
-def _mutation_payload(inputs: Inputs, **parts: object) -> Json:
+def payload(inputs: Inputs, **parts: object) -> Json:
     return {"clientMutationId": inputs.get("clientMutationId"), **parts}
 
 
 def create_ref(call: Call, inputs: Inputs) -> Json:
     """Do `createRef`."""
-    repo = _by_id(call, inputs["repositoryId"], "contents")
+    repo = find_repo(call, inputs["repositoryId"], "contents")
     made = branches.create_ref(call, repo, inputs["name"], inputs["oid"])
-    return _mutation_payload(inputs, ref=threads.ref(call, repo, made))
+    return payload(inputs, ref=threads.ref(call, repo, made))
 
 
 def open_pull(call: Call, inputs: Inputs) -> Json:
@@ -142,7 +142,7 @@ def open_pull(call: Call, inputs: Inputs) -> Json:
     Raises:
         HubError: a branch is missing, there is nothing between them, or they already have one.
     """
-    repo = _by_id(call, inputs["repositoryId"], "pull_requests")
+    repo = find_repo(call, inputs["repositoryId"], "pull_requests")
     _demand_title(inputs["title"], "PullRequest")
     new = pulls.NewPull(
         head=inputs["headRefName"],
@@ -153,7 +153,7 @@ def open_pull(call: Call, inputs: Inputs) -> Json:
         maintainer_can_modify=inputs.get("maintainerCanModify", True),
     )
     made = pulls.open_pull(call.site, repo, call.user, new, app_id=call.app_id)
-    return _mutation_payload(inputs, pullRequest=threads.thread(call, repo, made))
+    return payload(inputs, pullRequest=threads.thread(call, repo, made))
 
 
 def _demand_title(title: str, resource: str) -> None:
@@ -164,7 +164,7 @@ def _demand_title(title: str, resource: str) -> None:
 
 def open_issue(call: Call, inputs: Inputs) -> Json:
     """Do `createIssue`."""
-    repo = _by_id(call, inputs["repositoryId"], "issues", role="read")
+    repo = find_repo(call, inputs["repositoryId"], "issues", role="read")
     _demand_title(inputs["title"], "Issue")
     _demand_no_projects(inputs)
     made = threads_module.open_issue(
@@ -178,7 +178,7 @@ def open_issue(call: Call, inputs: Inputs) -> Json:
     )
     made = threads_module.set_assignees(call.site, made, call.user, _people(call, inputs.get("assigneeIds")))
     made = threads_module.set_milestone(call.site, made, call.user, _milestone(call, repo, inputs.get("milestoneId")))
-    return _mutation_payload(inputs, issue=threads.thread(call, repo, made))
+    return payload(inputs, issue=threads.thread(call, repo, made))
 
 
 def add_comment(call: Call, inputs: Inputs) -> Json:
@@ -190,7 +190,7 @@ def add_comment(call: Call, inputs: Inputs) -> Json:
     check_length(inputs["body"], "IssueComment", "body")
     made = threads_module.comment(call.site, issue, call.user, inputs["body"], app_id=call.app_id)
     edge = {"node": threads.comment(call, repo, made)}
-    return _mutation_payload(inputs, commentEdge=edge, subject=threads.thread(call, repo, issue))
+    return payload(inputs, commentEdge=edge, subject=threads.thread(call, repo, issue))
 
 
 def add_review(call: Call, inputs: Inputs) -> Json:
@@ -200,7 +200,7 @@ def add_review(call: Call, inputs: Inputs) -> Json:
     if state in {"COMMENTED", "CHANGES_REQUESTED"} and not body.strip():
         raise HubError(422, "Body can't be blank")
     made, _ = pulls.submit_review(call.site, issue, call.user, state=state, body=body)
-    return _mutation_payload(inputs, pullRequestReview=threads.review(call, repo, made))
+    return payload(inputs, pullRequestReview=threads.review(call, repo, made))
 
 
 def set_state(
@@ -208,9 +208,12 @@ def set_state(
 ) -> Json:
     """Do `closeIssue`, `reopenIssue`, `closePullRequest` or `reopenPullRequest`."""
     repo, issue = thread_of(call, inputs[f"{kind}Id"])
-    reason = inputs.get("stateReason")
-    changed = threads_module.set_state(call.site, issue, call.user, state, reason.lower() if reason else None)
-    return _mutation_payload(inputs, **{kind: threads.thread(call, repo, changed)})
+    reason, original = inputs.get("stateReason"), inputs.get("duplicateIssueId")
+    duplicate_of = None if original is None else thread_of(call, original, level="read")[1].id
+    changed = threads_module.set_state(
+        call.site, issue, call.user, state, reason.lower() if reason else None, duplicate_of=duplicate_of
+    )
+    return payload(inputs, **{kind: threads.thread(call, repo, changed)})
 
 
 def merge(call: Call, inputs: Inputs) -> Json:
@@ -222,7 +225,7 @@ def merge(call: Call, inputs: Inputs) -> Json:
     message = "\n\n".join(filter(None, (inputs.get("commitHeadline"), inputs.get("commitBody"))))
     method = inputs.get("mergeMethod", "MERGE").lower()
     pulls.merge(call.site, issue, call.user, method=method, message=message)
-    return _mutation_payload(inputs, pullRequest=threads.thread(call, repo, call.site.store.issues[issue.id]))
+    return payload(inputs, pullRequest=threads.thread(call, repo, call.site.store.issues[issue.id]))
 
 
 def update_thread(call: Call, inputs: Inputs, kind: Literal["issue", "pullRequest"]) -> Json:
@@ -246,7 +249,7 @@ def update_thread(call: Call, inputs: Inputs, kind: Literal["issue", "pullReques
     if issue.pull is not None and inputs.get("maintainerCanModify") is not None:
         pull = replace(issue.pull, maintainer_can_modify=inputs["maintainerCanModify"])
         issue = site.store.issues.put(replace(issue, pull=pull))
-    return _mutation_payload(inputs, **{kind: threads.thread(call, repo, issue)})
+    return payload(inputs, **{kind: threads.thread(call, repo, issue)})
 
 
 def change_labels(call: Call, inputs: Inputs, *, adds: bool) -> Json:
@@ -255,7 +258,7 @@ def change_labels(call: Call, inputs: Inputs, *, adds: bool) -> Json:
     given = _label_names(call, repo, inputs["labelIds"])
     names = [*issue.labels, *given] if adds else [name for name in issue.labels if name not in given]
     changed = threads_module.set_labels(call.site, issue, call.user, names)
-    return _mutation_payload(inputs, labelable=threads.thread(call, repo, changed))
+    return payload(inputs, labelable=threads.thread(call, repo, changed))
 
 
 def change_assignees(call: Call, inputs: Inputs, *, adds: bool) -> Json:
@@ -265,7 +268,7 @@ def change_assignees(call: Call, inputs: Inputs, *, adds: bool) -> Json:
     there = [call.site.store.users[number] for number in issue.assignees]
     people = [*there, *given] if adds else [user for user in there if user not in given]
     changed = threads_module.set_assignees(call.site, issue, call.user, people)
-    return _mutation_payload(inputs, assignable=threads.thread(call, repo, changed))
+    return payload(inputs, assignable=threads.thread(call, repo, changed))
 
 
 def request_reviews(call: Call, inputs: Inputs) -> Json:
@@ -276,14 +279,16 @@ def request_reviews(call: Call, inputs: Inputs) -> Json:
     there = or_404(issue.pull).reviewers if inputs.get("union") else ()
     people = [*(call.site.store.users[number] for number in there), *_people(call, inputs.get("userIds"))]
     changed = pulls.set_reviewers(call.site, issue, call.user, people)
-    return _mutation_payload(inputs, pullRequest=threads.thread(call, repo, changed))
+    return payload(inputs, pullRequest=threads.thread(call, repo, changed))
 
 
 def set_draft(call: Call, inputs: Inputs, *, draft: bool) -> Json:
     """Do `convertPullRequestToDraft` or `markPullRequestReadyForReview`."""
     repo, issue = thread_of(call, inputs["pullRequestId"])
+    # Reported by many, and in no description: https://github.com/cli/cli/issues/8910
+    demand(call.site, call.viewer, repo, permission="contents", level="write", role="write")
     changed = pulls.set_draft(call.site, issue, call.user, draft=draft)
-    return _mutation_payload(inputs, pullRequest=threads.thread(call, repo, changed))
+    return payload(inputs, pullRequest=threads.thread(call, repo, changed))
 
 
 def set_locked(call: Call, inputs: Inputs, *, locked: bool) -> Json:
@@ -292,7 +297,7 @@ def set_locked(call: Call, inputs: Inputs, *, locked: bool) -> Json:
     reason = (inputs.get("lockReason") or "").lower().replace("too_", "too ").replace("_", "-") or None
     changed = threads_module.set_locked(call.site, issue, call.user, locked=locked, reason=reason)
     shown = threads.thread(call, repo, changed)
-    return _mutation_payload(inputs, **{"lockedRecord" if locked else "unlockedRecord": shown})
+    return payload(inputs, **{"lockedRecord" if locked else "unlockedRecord": shown})
 
 
 def _comment_of(call: Call, global_id: str) -> tuple[Repo, Comment | ReviewComment]:
@@ -317,7 +322,7 @@ def edit_comment(call: Call, inputs: Inputs) -> Json:
         raise unresolved(inputs["id"])
     check_length(inputs["body"], "IssueComment", "body")
     new = threads_module.edit_comment(call.site, old, call.user, inputs["body"])
-    return _mutation_payload(inputs, issueComment=threads.comment(call, repo, new))
+    return payload(inputs, issueComment=threads.comment(call, repo, new))
 
 
 def set_minimized(call: Call, inputs: Inputs, *, minimized: bool) -> Json:
@@ -329,7 +334,7 @@ def set_minimized(call: Call, inputs: Inputs, *, minimized: bool) -> Json:
     shown = (
         threads.comment(call, repo, found) if isinstance(found, Comment) else threads.review_comment(call, repo, found)
     )
-    return _mutation_payload(inputs, **{"minimizedComment" if minimized else "unminimizedComment": shown})
+    return payload(inputs, **{"minimizedComment" if minimized else "unminimizedComment": shown})
 
 
 def set_resolved(call: Call, inputs: Inputs, *, resolved: bool) -> Json:
@@ -344,7 +349,7 @@ def set_resolved(call: Call, inputs: Inputs, *, resolved: bool) -> Json:
     call.site.store.resolved.pop(first.id, None)
     if resolved:
         call.site.store.resolved[first.id] = call.user.id
-    return _mutation_payload(inputs, thread=threads.review_thread(call, repo, first))
+    return payload(inputs, thread=threads.review_thread(call, repo, first))
 
 
 def create_commit(call: Call, inputs: Mapping[str, Any]) -> Json:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
 
 from localhub.git import plumbing as git
 from localhub.hub.accounts import AccountActions
-from localhub.operations import checks, pulls, threads
+from localhub.operations import checks, discussions, pulls, threads
 from localhub.operations.pulls import NewComment
 from localhub.server import downloads
 from localhub.state.model import (
     ACTIONS_ID,
     CheckRun,
     Comment,
+    Discussion,
+    DiscussionCategory,
+    DiscussionComment,
     Issue,
     IssueEvent,
+    IssueField,
+    IssueType,
     Milestone,
     PullRequestReview,
     Reaction,
@@ -108,6 +115,78 @@ class ThreadActions(AccountActions):
         with self._site.lock:
             people = [self._user(login) for login in logins]
             return threads.set_assignees(self._site, self.issue(repo, number), self._user(by), people)
+
+    def add_issue_type(self, owner: str, name: str) -> IssueType:
+        """Add a type for the issues of an organisation."""
+        with self._site.lock:
+            store, now = self._site.store, self._site.now()
+            return store.issue_types.put(IssueType(id=store.new_id(), owner=owner, name=name, created_at=now))
+
+    def add_issue_field(
+        self,
+        owner: str,
+        name: str,
+        data_type: Literal["text", "date", "single_select", "multi_select", "number"] = "text",
+        *,
+        options: Sequence[str] = (),
+    ) -> IssueField:
+        """Add a field for the issues of an organisation; `options` are the values of a selection."""
+        with self._site.lock:
+            store, now = self._site.store, self._site.now()
+            values = tuple((store.new_id(), option) for option in options)
+            field = IssueField(
+                id=store.new_id(), owner=owner, name=name, data_type=data_type, options=values, created_at=now
+            )
+            return store.issue_fields.put(field)
+
+    def create_label(self, repo: Repo, name: str) -> None:
+        """Add a label to those of a repository."""
+        with self._site.lock:
+            threads.ensure_label(self._site, repo, name)
+
+    def set_issues(self, repo: Repo, *, enabled: bool) -> Repo:
+        """Turn a repository's issues on or off."""
+        with self._site.lock:
+            return self._site.store.repos.put(replace(self._now(repo), has_issues=enabled))
+
+    def sub_issues(self, repo: Repo, number: int) -> list[Issue]:
+        """The sub-issues of an issue, oldest first."""
+        with self._site.lock:
+            return self._site.store.sub_issues_of(self.issue(repo, number))
+
+    def add_category(self, repo: Repo, name: str) -> DiscussionCategory:
+        """Add a category for discussions; the first one turns them on."""
+        with self._site.lock:
+            return discussions.add_category(self._site, repo, name)
+
+    def open_discussion(self, repo: Repo, category: str, *, author: str, title: str, body: str = "Hello") -> Discussion:
+        """Open a discussion."""
+        with self._site.lock:
+            found, user = discussions.add_category(self._site, repo, category), self._user(author)
+            return discussions.open_discussion(self._site, self._now(repo), found, user, title=title, body=body)
+
+    def comment_discussion(self, repo: Repo, number: int, *, author: str, body: str) -> DiscussionComment:
+        """Comment on a discussion."""
+        with self._site.lock:
+            return discussions.comment(self._site, self._discussion(repo, number), self._user(author), body)
+
+    def lock_discussion(self, repo: Repo, number: int, *, by: str) -> Discussion:
+        """Lock a discussion: no comment is added any more."""
+        with self._site.lock:
+            return discussions.set_locked(self._site, self._discussion(repo, number), self._user(by), locked=True)
+
+    def _discussion(self, repo: Repo, number: int) -> Discussion:
+        return next(each for each in self._site.store.discussions_of(repo) if each.number == number)
+
+    def discussions(self, repo: Repo) -> list[Discussion]:
+        """A repository's discussions, oldest first."""
+        with self._site.lock:
+            return self._site.store.discussions_of(repo)
+
+    def discussion_comments(self, repo: Repo, number: int) -> list[DiscussionComment]:
+        """The comments on a discussion, oldest first."""
+        with self._site.lock:
+            return self._site.store.discussion_comments_of(self._discussion(repo, number))
 
     def close(self, repo: Repo, number: int, *, by: str) -> Issue:
         """Close a thread."""

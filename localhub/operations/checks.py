@@ -9,13 +9,13 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from localhub.api.auth import HubError, unprocessable
+from localhub.api.auth import HubError, or_404, unprocessable
 from localhub.git import plumbing as git
-from localhub.operations import webhooks
+from localhub.operations import webhooks, workflow_files
 from localhub.state.model import (
     ACTIONS_ID,
     App,
@@ -232,6 +232,8 @@ class EndedRun:
     actor: User
     triggering_actor: User
     jobs: Sequence[EndedJob] = ()
+    is_queued: bool = False
+    inputs: Mapping[str, str] = field(default_factory=dict)
 
 
 def end_workflow_run(site: Site, repo: Repo, ended: EndedRun) -> WorkflowRun:
@@ -253,10 +255,54 @@ def end_workflow_run(site: Site, repo: Repo, ended: EndedRun) -> WorkflowRun:
             actor_id=ended.actor.id,
             triggering_actor_id=ended.triggering_actor.id,
             created_at=site.now(),
+            is_queued=ended.is_queued,
+            inputs=ended.inputs,
         )
     )
     _keep_jobs(site, run, ended.jobs)
-    _announce_workflow_run(site, repo, run, "completed")
+    _announce_workflow_run(site, repo, run, "requested" if ended.is_queued else "completed")
+    return run
+
+
+def dispatch_workflow(
+    site: Site, repo: Repo, path: str, sender: User, *, ref: str, inputs: Mapping[str, str]
+) -> WorkflowRun:
+    """Queue a run of a workflow file, as a `workflow_dispatch` event does; how it ends, a method call says.
+
+    Raises:
+        HubError: 404, there is no such file; 422, the branch is missing, or the file does not take the event or the
+            inputs.
+    """
+    branch = git.ref(repo.path, f"refs/heads/{ref.removeprefix('refs/heads/')}")
+    if branch is None:
+        raise HubError(422, f"No ref found for: {ref}")
+    file = or_404(git.entry(repo.path, branch.sha, path))
+    name, known = workflow_files.read_dispatch(git.blob(repo.path, file.sha).decode(errors="replace"))
+    if known is None:
+        raise HubError(422, "Workflow does not have 'workflow_dispatch' trigger")
+    if unexpected := [given for given in inputs if given not in known]:
+        raise HubError(422, f"Unexpected inputs provided: {unexpected}")
+    if missing := [wanted for wanted, required in known.items() if required and wanted not in inputs]:
+        raise HubError(422, f"Required input '{missing[0]}' not provided")
+    run = end_workflow_run(
+        site,
+        repo,
+        EndedRun(
+            workflow=name or path,
+            path=path,
+            event="workflow_dispatch",
+            head_branch=branch.name.removeprefix("refs/heads/"),
+            head_sha=branch.sha,
+            head_repository=repo,
+            conclusion="",
+            actor=sender,
+            triggering_actor=sender,
+            is_queued=True,
+            inputs=inputs,
+        ),
+    )
+    payload: Json = {"inputs": dict(inputs) or None, "ref": branch.name, "workflow": path}
+    webhooks.emit(site, "workflow_dispatch", repo, sender, payload)
     return run
 
 

@@ -72,8 +72,9 @@ def open_issue(
 
 
 def next_number(site: Site, repo: Repo) -> int:
-    """The next number of an issue or pull request."""
-    return max((issue.number for issue in site.store.issues_of(repo)), default=0) + 1
+    """The next number of an issue, pull request or discussion."""
+    numbers = [issue.number for issue in site.store.issues_of(repo)]
+    return max((*numbers, *(discussion.number for discussion in site.store.discussions_of(repo))), default=0) + 1
 
 
 def comment(site: Site, issue: Issue, author: User, body: str, *, app_id: int | None = None) -> Comment:
@@ -190,7 +191,13 @@ def set_milestone(site: Site, issue: Issue, sender: User, milestone: Milestone |
 
 
 def set_state(
-    site: Site, issue: Issue, sender: User, state: Literal["open", "closed"], reason: str | None = None
+    site: Site,
+    issue: Issue,
+    sender: User,
+    state: Literal["open", "closed"],
+    reason: str | None = None,
+    *,
+    duplicate_of: int | None = None,
 ) -> Issue:
     """Close or reopen a thread; nothing happens when it already is."""
     if issue.state == state:
@@ -204,6 +211,7 @@ def set_state(
             state_reason=None if issue.pull else ((reason or "completed") if closed else "reopened"),
             closed_at=now if closed else None,
             closed_by=sender.id if closed else None,
+            duplicate_of=duplicate_of if closed else None,
             updated_at=now,
         )
     )

@@ -11,6 +11,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import yaml
+
 from localhub.api import rules
 from localhub.api.auth import HubError, Viewer, not_accessible
 from localhub.git import plumbing as git
@@ -82,6 +84,24 @@ def demand_for_path(viewer: Viewer, path: str) -> None:
     """
     if path.startswith(f"{FOLDER}/") and not may_write(viewer):
         raise _refusal()
+
+
+def read_dispatch(text: str) -> tuple[str, dict[str, bool] | None]:
+    """The name of a workflow, and whether each input of its `workflow_dispatch` is required; None without the event."""
+    try:
+        workflow = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return "", None
+    if not isinstance(workflow, dict):
+        return "", None
+    events = workflow.get("on", workflow.get(True))  # in YAML 1.1 `on` is a truth value
+    if not isinstance(events, dict):
+        events = dict.fromkeys([events] if isinstance(events, str) else events or ())
+    if "workflow_dispatch" not in events:
+        return str(workflow.get("name", "")), None
+    inputs = (events["workflow_dispatch"] or {}).get("inputs") or {}
+    required = {str(key): bool((value or {}).get("required")) for key, value in inputs.items()}
+    return str(workflow.get("name", "")), required
 
 
 def _refusal() -> HubError:

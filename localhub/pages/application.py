@@ -57,6 +57,8 @@ _VIEWS: tuple[tuple[str, str, View], ...] = (
     ("GET", "/{owner}/{repo}/issues/new", threads.new_issue),
     ("GET", "/{owner}/{repo}/issues/{number}", threads.conversation),
     ("POST", "/{owner}/{repo}/issues/{number}/labels", threads.set_labels),
+    ("GET", "/{owner}/{repo}/discussions", threads.discussions),
+    ("GET", "/{owner}/{repo}/discussions/{number}", threads.discussion),
     ("GET", "/{owner}/{repo}/pulls", threads.pulls),
     ("POST", "/{owner}/{repo}/pulls", threads.open_pull),
     ("GET", "/{owner}/{repo}/pulls/new", threads.new_pull),

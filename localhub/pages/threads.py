@@ -1,4 +1,4 @@
-"""Issues, pull requests and check runs: their pages, and the forms that change them.
+"""Issues, pull requests, discussions and check runs: their pages, and the forms that change them.
 
 The last part of the module makes the entries of a thread's page (`timeline`) and the conversations on lines.
 """
@@ -65,6 +65,20 @@ def _list(visit: PageVisit, kind: Literal["issues", "pulls"]) -> Page:
             "threads": [issue for issue in reversed(found) if issue.state == state],
         },
     )
+
+
+def discussions(visit: PageVisit) -> Page:
+    """The discussions of a repository."""
+    found = visit.site.store.discussions_of(visit.repo)[::-1]
+    return render(visit, "discussions.html", {"title": "Discussions", "repo": visit.repo, "discussions": found})
+
+
+def discussion(visit: PageVisit) -> Page:
+    """A discussion with its comments."""
+    rows = visit.site.store.discussions_of(visit.repo)
+    found = or_404(next((each for each in rows if each.number == visit.number), None))
+    values = {"title": f"{found.title} · #{found.number}", "repo": visit.repo, "discussion": found}
+    return render(visit, "discussion.html", values)
 
 
 def conversation(visit: PageVisit) -> Page:

@@ -1,7 +1,7 @@
 """Check runs and suites, and the runs, jobs, logs and artifacts of GitHub Actions workflows.
 
 Only Apps make check runs; there is one suite for each App and commit. Workflow runs are added by tests (see
-`LocalHub.workflow_run`); a request can read them, ask for another attempt and delete an artifact.
+`LocalHub.workflow_run`); a request can read and start them, ask for another attempt and delete an artifact.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from localhub.api.auth import HubError, invalid, not_accessible, not_found, unprocessable
-from localhub.api.routing import Call, Response, Routes, listed, wrapped
-from localhub.operations import checks
+from localhub.api.routing import Call, Response, Routes, listed, moment_of, wrapped
+from localhub.operations import checks, workflow_files
 from localhub.operations.checks import demand_within_limits
 from localhub.rest.commits import commit_named
 from localhub.state.model import App, Artifact, CheckRun, Workflow, WorkflowRun
@@ -24,6 +24,7 @@ from localhub.views import checks as checks_views
 routes = Routes()
 REPO = "/repos/{owner}/{repo}"
 ACTIONS = REPO + "/actions"
+_MOST_INPUTS = 25
 CONCLUSIONS = ("success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required")
 
 
@@ -244,6 +245,29 @@ def one_workflow(call: Call) -> Response:
 
 
 @routes.on(
+    "POST",
+    ACTIONS + "/workflows/{workflow_id}/dispatches",
+    allow="actions:write",
+    takes="inputs ref return_run_details",
+)
+def dispatch_workflow(call: Call) -> Response:
+    """Start a workflow; with `return_run_details` the answer names the run."""
+    wanted, inputs = call.params["workflow_id"], call.body.get("inputs") or {}
+    if len(inputs) > _MOST_INPUTS:
+        raise HubError(422, f"Invalid request.\n\nFor 'links/0/schema', no more than {_MOST_INPUTS} properties.")
+    numbered = next((each for each in call.site.store.workflows if str(each.id) == wanted), None)
+    path = f"{workflow_files.FOLDER}/{wanted}" if numbered is None else numbered.path
+    values = {name: str(value) for name, value in inputs.items()}
+    run = checks.dispatch_workflow(
+        call.site, call.repo, path, call.user, ref=call.text("ref", "Workflow"), inputs=values
+    )
+    if not call.body.get("return_run_details"):
+        return Response(status=204)
+    shown = checks_views.run(call.site, call.repo, run)
+    return Response(body={"workflow_run_id": run.id, "run_url": shown["url"], "html_url": shown["html_url"]})
+
+
+@routes.on(
     "GET", ACTIONS + "/runs", allow="actions:read", takes="actor branch event exclude_pull_requests head_sha status"
 )
 def list_workflow_runs(call: Call) -> Response:
@@ -255,7 +279,7 @@ def list_workflow_runs(call: Call) -> Response:
     "GET",
     ACTIONS + "/workflows/{workflow_id}/runs",
     allow="actions:read",
-    takes="actor branch event exclude_pull_requests head_sha status",
+    takes="actor branch created event exclude_pull_requests head_sha status",
 )
 def list_runs_of_workflow(call: Call) -> Response:
     """A workflow's runs."""
@@ -275,16 +299,25 @@ def _workflow_of(call: Call) -> Workflow:
 def _list_runs(call: Call, runs: list[WorkflowRun]) -> Response:
     """Newest first, those that the query wants; `status` may also name a conclusion."""
     query, users = call.query, call.site.store.users
+    since = _created_since(query.get("created", ""))
     kept = [
         run
         for run in reversed(runs)
-        if query.get("branch", run.head_branch) == run.head_branch
+        if (since is None or run.created_at >= since)
+        and query.get("branch", run.head_branch) == run.head_branch
         and query.get("head_sha", run.head_sha) == run.head_sha
         and query.get("event", run.event) == run.event
         and query.get("status", "queued" if run.is_queued else "completed") in _states(run)
         and query.get("actor", users[run.actor_id].login) == users[run.actor_id].login
     ]
     return wrapped(call, "workflow_runs", kept, partial(_show_run, call))
+
+
+def _created_since(text: str) -> datetime | None:
+    """The moment in a filter such as `>=2026-11-28T12:00:00Z`; the hub serves no other form of it."""
+    if text and not text.startswith(">="):
+        raise HubError(422, f"The local hub serves `created` with `>=` only, not {text}.")
+    return moment_of(text.removeprefix(">="), "created") if text else None
 
 
 def _show_run(call: Call, run: WorkflowRun, attempt: int | None = None) -> Json:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from localhub.api.auth import (
     HubError,
+    can_read,
     demand_author_or_writer,
     demand_unlocked,
     invalid,
@@ -21,10 +22,10 @@ from localhub.api.auth import (
     role_of,
 )
 from localhub.api.routing import Call, Response, Routes, check_length, listed, moment_of, page_of
-from localhub.operations import threads
+from localhub.operations import planning, threads
 from localhub.operations.threads import mentioned
 from localhub.rest.pulls import review_comment_of
-from localhub.state.model import Comment, Issue, Milestone, ReviewComment, User
+from localhub.state.model import Comment, Issue, IssueType, Milestone, ReviewComment, User
 from localhub.views import accounts as account_views
 from localhub.views import threads as threads_views
 
@@ -83,9 +84,13 @@ def _is_assigned(call: Call, issue: Issue, login: str) -> bool:
     return login.lower() in {call.site.store.users[number].login.lower() for number in issue.assignees}
 
 
-@routes.on("POST", ISSUES, allow="issues:write", role="read", takes="assignee assignees body labels milestone title")
+@routes.on(
+    "POST", ISSUES, allow="issues:write", role="read", takes="assignee assignees body labels milestone title type"
+)
 def create_issue(call: Call) -> Response:
     """Open an issue; labels and assignees of those who may not set them are dropped silently, as on GitHub."""
+    if not call.repo.has_issues:
+        raise HubError(410, "Issues has been disabled in this repository.")
     title = call.body.get("title")
     if not isinstance(title, str | int) or not str(title).strip():
         raise invalid("Issue", "title", "missing_field")
@@ -105,6 +110,8 @@ def create_issue(call: Call) -> Response:
         issue = threads.set_assignees(call.site, issue, call.user, people)
     if allowed and call.body.get("milestone"):
         issue = threads.set_milestone(call.site, issue, call.user, _milestone(call))
+    if allowed and call.body.get("type"):
+        issue = planning.set_type(call.site, issue, call.user, _type(call))
     return Response(status=201, body=show(call, issue), headers={"Location": _url(call, issue)})
 
 
@@ -122,7 +129,11 @@ def one_issue(call: Call) -> Response:
 
 
 @routes.on(
-    "PATCH", ISSUE, allow=WRITE, role="read", takes="assignee assignees body labels milestone state state_reason title"
+    "PATCH",
+    ISSUE,
+    allow=WRITE,
+    role="read",
+    takes="assignee assignees body duplicate_issue_id labels milestone state state_reason title type",
 )
 def edit_issue(call: Call) -> Response:
     """Change title, text, state, labels or assignees."""
@@ -137,11 +148,35 @@ def edit_issue(call: Call) -> Response:
         issue = threads.set_assignees(site, issue, call.user, [*_assignees(call), *_assignee(call)])
     if "milestone" in body:
         issue = threads.set_milestone(site, issue, call.user, _milestone(call))
-    state = body.get("state", issue.state)
+    if "type" in body:
+        issue = planning.set_type(site, issue, call.user, _type(call))
+    state, reason, original = body.get("state", issue.state), body.get("state_reason"), body.get("duplicate_issue_id")
     if state not in {"open", "closed"}:
         raise invalid("Issue", "state", "invalid")
-    issue = threads.set_state(site, issue, call.user, state, body.get("state_reason"))
+    if reason not in {None, "completed", "not_planned", "duplicate", "reopened"}:
+        raise invalid("Issue", "state_reason", "invalid")
+    if reason == "duplicate" and original is not None:
+        _demand_issue(call, original)
+    original = original if reason == "duplicate" else None
+    issue = threads.set_state(site, issue, call.user, state, reason, duplicate_of=original)
     return Response(body=show(call, issue))
+
+
+def _type(call: Call) -> IssueType | None:
+    given = call.body["type"]
+    name = given.get("value") if isinstance(given, dict) else given
+    return None if name is None else planning.find_type(call.site, call.repo, str(name))
+
+
+def _demand_issue(call: Call, number: int) -> None:
+    """Require an issue with this id that the viewer may read.
+
+    Raises:
+        HubError: 422.
+    """
+    found = call.site.store.issues.get(number)
+    if found is None or not can_read(call.site, call.viewer, call.site.store.repos[found.repo_id]):
+        raise invalid("Issue", "duplicate_issue_id", "invalid")
 
 
 def show(call: Call, issue: Issue) -> dict[str, Any]:

@@ -120,6 +120,7 @@ class Repo:
     archived: bool = False
     homepage: str = ""
     topics: tuple[str, ...] = ()
+    has_issues: bool = True
 
     @property
     def full_name(self) -> str:
@@ -175,6 +176,70 @@ class Milestone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IssueType:
+    """A type of an organisation's issues."""
+
+    id: int
+    owner: str
+    name: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssueField:
+    """A field of an organisation's issues; `options` are the ids and names of a selection's values."""
+
+    id: int
+    owner: str
+    name: str
+    data_type: Literal["text", "date", "single_select", "multi_select", "number"]
+    options: tuple[tuple[int, str], ...]
+    created_at: datetime
+
+
+FieldValue = str | int | float | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscussionCategory:
+    """A category of a repository's discussions."""
+
+    id: int
+    repo_id: int
+    name: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discussion:
+    """A discussion; it shares the row of numbers with issues."""
+
+    id: int
+    repo_id: int
+    number: int
+    category_id: int
+    author_id: int
+    title: str
+    body: str
+    created_at: datetime
+    locked: bool = False
+    closed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscussionComment:
+    """A comment on a discussion."""
+
+    id: int
+    repo_id: int
+    number: int
+    author_id: int
+    body: str
+    created_at: datetime
+    parent_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pull:
     """The part of a pull request beyond an issue. `base_sha` is the base branch's commit at the last `sync`."""
 
@@ -194,7 +259,12 @@ class Pull:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issue:
-    """An issue, or a pull request when `pull` is there; both share one row of numbers."""
+    """An issue, or a pull request when `pull` is there; both share one row of numbers.
+
+    Attributes:
+        fields: the ids of the organisation's fields that are set, with their values.
+        duplicate_of: the id of the issue that it was closed as a duplicate of.
+    """
 
     id: int
     repo_id: int
@@ -216,6 +286,10 @@ class Issue:
     body_edited_at: datetime | None = None
     milestone_id: int | None = None
     lock_reason: str | None = None
+    type_id: int | None = None
+    fields: tuple[tuple[int, FieldValue], ...] = ()
+    parent_id: int | None = None
+    duplicate_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -479,6 +553,7 @@ class WorkflowRun:
         head_repo_id: where the commit came from; a fork's for a fork's pull request.
         actor_id: who caused the run.
         triggering_actor_id: who started this attempt of it.
+        inputs: those of a `workflow_dispatch`.
     """
 
     id: int
@@ -497,6 +572,7 @@ class WorkflowRun:
     attempt: int = 1
     earlier: tuple[str, ...] = ()
     is_queued: bool = False
+    inputs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,10 +23,15 @@ from localhub.state.model import (
     Comment,
     CommitComment,
     CommitStatus,
+    Discussion,
+    DiscussionCategory,
+    DiscussionComment,
     Installation,
     InstallationToken,
     Issue,
     IssueEvent,
+    IssueField,
+    IssueType,
     Label,
     Milestone,
     PullRequestReview,
@@ -112,6 +117,11 @@ class Store:
     rulesets: Table[Ruleset] = field(default_factory=Table)
     issues: Table[Issue] = field(default_factory=Table)
     milestones: Table[Milestone] = field(default_factory=Table)
+    issue_types: Table[IssueType] = field(default_factory=Table)
+    issue_fields: Table[IssueField] = field(default_factory=Table)
+    discussion_categories: Table[DiscussionCategory] = field(default_factory=Table)
+    discussions: Table[Discussion] = field(default_factory=Table)
+    discussion_comments: Table[DiscussionComment] = field(default_factory=Table)
     comments: Table[Comment] = field(default_factory=Table)
     commit_comments: Table[CommitComment] = field(default_factory=Table)
     history: Table[IssueEvent] = field(default_factory=Table)
@@ -192,6 +202,31 @@ class Store:
     def milestones_of(self, repo: Repo) -> list[Milestone]:
         """A repository's milestones, oldest first."""
         return [milestone for milestone in self.milestones if milestone.repo_id == repo.id]
+
+    def types_of(self, repo: Repo) -> list[IssueType]:
+        """The types of a repository's issues, which are its organisation's."""
+        return [each for each in self.issue_types if each.owner.lower() == repo.owner.lower()]
+
+    def fields_of(self, owner: str) -> list[IssueField]:
+        """The fields of an organisation's issues."""
+        return [each for each in self.issue_fields if each.owner.lower() == owner.lower()]
+
+    def sub_issues_of(self, issue: Issue) -> list[Issue]:
+        """An issue's sub-issues, oldest first."""
+        return [each for each in self.issues if each.parent_id == issue.id]
+
+    def categories_of(self, repo: Repo) -> list[DiscussionCategory]:
+        """The categories of a repository's discussions; none where discussions are turned off."""
+        return [each for each in self.discussion_categories if each.repo_id == repo.id]
+
+    def discussions_of(self, repo: Repo) -> list[Discussion]:
+        """A repository's discussions, oldest first."""
+        return [each for each in self.discussions if each.repo_id == repo.id]
+
+    def discussion_comments_of(self, discussion: Discussion) -> list[DiscussionComment]:
+        """The comments on a discussion with their answers, oldest first."""
+        place = (discussion.repo_id, discussion.number)
+        return [each for each in self.discussion_comments if (each.repo_id, each.number) == place]
 
     def comments_of(self, issue: Issue) -> list[Comment]:
         """A thread's comments, oldest first."""

@@ -7,7 +7,18 @@ from typing import Any, TypeAlias
 
 from localhub.git import diff as git_diff
 from localhub.git import plumbing as git
-from localhub.state.model import Comment, Issue, IssueEvent, Pull, PullRequestReview, Reaction, Repo, ReviewComment
+from localhub.state.model import (
+    Comment,
+    Issue,
+    IssueEvent,
+    IssueField,
+    IssueType,
+    Pull,
+    PullRequestReview,
+    Reaction,
+    Repo,
+    ReviewComment,
+)
 from localhub.state.store import Json, Site, iso, iso_or_none, node_id
 from localhub.views import accounts as account_views
 from localhub.views import merge_state
@@ -66,8 +77,80 @@ def issue(site: Site, repo: Repo, value: Issue) -> Json:
         "performed_via_github_app": account_views.app_by_id(site, value.app_id),
         "reactions": rollup(site, url, value),
     }
+    if value.pull is None:
+        shown |= _planning(site, value) | ({"type": issue_type_of(site, value)} if site.store.types_of(repo) else {})
     if value.pull is not None:
         shown |= {"draft": value.pull.draft, "pull_request": _pull_links(site, repo, value, value.pull)}
+    return shown
+
+
+def _planning(site: Site, value: Issue) -> Json:
+    """The place of an issue among its parent and its sub-issues."""
+    children = site.store.sub_issues_of(value)
+    done = sum(child.state == "closed" for child in children)
+    percent = 100 * done // len(children) if children else 0
+    summary = {"total": len(children), "completed": done, "percent_completed": percent}
+    if value.parent_id is None:
+        return {"sub_issues_summary": summary}
+    parent = site.store.issues[value.parent_id]
+    url = site.repo_api(site.store.repos[parent.repo_id], "issues", parent.number)
+    return {"sub_issues_summary": summary, "parent_issue_url": url}
+
+
+def issue_type(value: IssueType) -> Json:
+    """`issue-type`."""
+    return {
+        "id": value.id,
+        "node_id": node_id("IssueType", value.id),
+        "name": value.name,
+        "description": None,
+        "color": None,
+        "created_at": iso(value.created_at),
+        "updated_at": iso(value.created_at),
+        "is_enabled": True,
+    }
+
+
+def issue_type_of(site: Site, value: Issue) -> Json | None:
+    """The type of an issue."""
+    return None if value.type_id is None else issue_type(site.store.issue_types[value.type_id])
+
+
+def issue_field(value: IssueField) -> Json:
+    """`issue-field`."""
+    shown: Json = {
+        "id": value.id,
+        "node_id": node_id("IssueField", value.id),
+        "name": value.name,
+        "description": None,
+        "data_type": value.data_type,
+        "created_at": iso(value.created_at),
+        "updated_at": iso(value.created_at),
+    }
+    options = [{"id": number, "name": name, "color": "gray"} for number, name in value.options]
+    return shown | ({"options": options} if options else {})
+
+
+def field_values(site: Site, value: Issue) -> list[Json]:
+    """`issue-field-value` of each field that is set; a selection's value is its option, or the names of several."""
+    shown: list[Json] = []
+    for number, set_value in value.fields:
+        field = site.store.issue_fields[number]
+        names = set_value if isinstance(set_value, tuple) else (set_value,)
+        options = [{"id": each, "name": name, "color": "gray"} for each, name in field.options if name in names]
+        one = {"single_select_option": options[0]} if field.data_type == "single_select" else {}
+        several = {"multi_select_options": options} if field.data_type == "multi_select" else {}
+        shown.append(
+            {
+                "issue_field_id": field.id,
+                "issue_field_name": field.name,
+                "node_id": node_id("IssueField", field.id),
+                "data_type": field.data_type,
+                "value": ", ".join(set_value) if isinstance(set_value, tuple) else set_value,
+                **one,
+                **several,
+            }
+        )
     return shown
 
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from bot.github.app import OAuthClient
-from localhub import APP_EVENTS, App, EndedJob, LocalHub
+from localhub import APP_EVENTS, APP_PERMISSIONS, App, EndedJob, LocalHub
 from localhub.rest import all_routes
 from localhub.state.model import Repo
 from tests.contracts.validator import UNLISTED, Contract
@@ -34,9 +34,13 @@ async def test_every_route_and_every_webhook_is_as_github_describes_it(hub: Loca
     mona = hub.add_user("mona", name="Mona Lisa")
     repo = hub.add_repo("acme/widgets", owner="mona", files={"README.md": "# Widgets\n", "src/a.py": "x = 1\n"})
     fork = hub.add_repo("mona/widgets", fork_of=repo)
-    app = hub.add_app("codepilot", webhook_url="", webhook_secret="s", events=[*APP_EVENTS, *_MORE_EVENTS])
+    held = {**APP_PERMISSIONS, "actions": "write", "discussions": "write"}
+    events = [*APP_EVENTS, *_MORE_EVENTS]
+    app = hub.add_app("codepilot", webhook_url="", webhook_secret="s", permissions=held, events=events)
     installation = hub.install(app, repo)
     hub.install(app, fork)
+    # The description of an App's events lacks this one, which has a webhook of its own.
+    hub.install(hub.add_app("planner", events=["sub_issues"]), repo)
     async with client(hub) as nobody:
         bot = nobody.with_token(await installation_token(nobody, app, installation))
         user, itself = nobody.with_token(mona.token), nobody.with_token(app_jwt(app))
@@ -48,6 +52,8 @@ async def test_every_route_and_every_webhook_is_as_github_describes_it(hub: Loca
         await _milestones(user, bot)
         await _branches_and_tags(hub, repo, user, bot)
         await _commit_comments(user, bot, sha)
+        await _planning(hub, user, bot)
+        await _discussions(hub, bot)
         await _settings(hub, user)
         await _releases(bot)
         await _checks(bot, sha)
@@ -65,8 +71,24 @@ async def test_every_route_and_every_webhook_is_as_github_describes_it(hub: Loca
     assert contract.events >= _HEARD
 
 
-_MORE_EVENTS = ("release", "milestone", "commit_comment", "fork")
+_MORE_EVENTS = (
+    "release",
+    "milestone",
+    "commit_comment",
+    "fork",
+    "discussion",
+    "discussion_comment",
+    "workflow_dispatch",
+)
 _HEARD = {
+    "discussion-created",
+    "discussion-locked",
+    "discussion_comment-created",
+    "issues-typed",
+    "issues-untyped",
+    "sub_issues-parent_issue_added",
+    "sub_issues-sub_issue_added",
+    "workflow_dispatch",
     "commit_comment-created",
     "fork",
     "issues-milestoned",
@@ -337,6 +359,48 @@ async def _milestones(user: Client, bot: Client) -> None:
     assert [each["event"] for each in await _listed(bot, f"{R}/issues/3/events")] == ["milestoned", "demilestoned"]
 
 
+async def _planning(hub: LocalHub, user: Client, bot: Client) -> None:
+    await _ok(bot, "GET", f"{R}/issue-types", 404)
+    await _ok(user, "GET", "/orgs/acme/issue-fields")
+    await _ok(bot, "GET", "/orgs/acme/issue-fields", 403)
+    for name in ("Bug", "Task"):
+        hub.add_issue_type("acme", name)
+    size = hub.add_issue_field("acme", "Size", "number")
+    level = hub.add_issue_field("acme", "Level", "single_select", options=["High", "Low"])
+    areas = hub.add_issue_field("acme", "Areas", "multi_select", options=["API", "Docs"])
+    await _ok(bot, "GET", f"{R}/issue-types")
+    await _ok(user, "GET", "/orgs/acme/issue-fields")
+    made = [await _ok(user, "POST", f"{R}/issues", 201, {"title": title, "type": "Bug"}) for title in ("All", "Part")]
+    parent, child = (dict(each) for each in made if isinstance(each, dict))
+    await _ok(bot, "PATCH", f"{R}/issues/{child['number']}", 200, {"type": "Task"})
+    await _ok(bot, "PATCH", f"{R}/issues/{child['number']}", 200, {"type": None})
+    await _ok(bot, "PATCH", f"{R}/issues/{child['number']}", 422, {"type": "Absent"})
+    values = [{"field_id": size.id, "value": 3}, {"field_id": level.id, "value": "High"}]
+    values.append({"field_id": areas.id, "value": ["API", "Docs"]})
+    fields = f"{R}/issues/{child['number']}/issue-field-values"
+    await _ok(bot, "POST", fields, 200, {"issue_field_values": values})
+    await _ok(bot, "POST", fields, 422, {"issue_field_values": [{"field_id": level.id, "value": "Unheard"}]})
+    await _ok(bot, "GET", fields)
+    subs = f"{R}/issues/{parent['number']}/sub_issues"
+    await _ok(bot, "POST", subs, 201, {"sub_issue_id": child["id"]})
+    await _ok(bot, "POST", subs, 422, {"sub_issue_id": child["id"]})
+    await _ok(bot, "GET", subs)
+    duplicate = {"state": "closed", "state_reason": "duplicate", "duplicate_issue_id": parent["id"]}
+    await _ok(bot, "PATCH", f"{R}/issues/{child['number']}", 200, duplicate)
+    hub.set_issues(hub.repo("acme/widgets"), enabled=False)
+    await _ok(bot, "GET", f"{R}/issues/1", 410)
+    await _ok(bot, "POST", f"{R}/issues", 410, {"title": "Off"})
+    hub.set_issues(hub.repo("acme/widgets"), enabled=True)
+
+
+async def _discussions(hub: LocalHub, bot: Client) -> None:
+    repo = hub.repo("acme/widgets")
+    discussion = hub.open_discussion(repo, "General", author="mona", title="How?")
+    hub.comment_discussion(repo, discussion.number, author="mona", body="So")
+    hub.lock_discussion(repo, discussion.number, by="mona")
+    await _ok(bot, "GET", R)
+
+
 async def _branches_and_tags(hub: LocalHub, repo: Repo, user: Client, bot: Client) -> None:
     old = hub.branches(repo)["main"]
     hub.commit(repo, {"b.py": "y = 1\n", "docs/README.md": "# Docs\n"}, message="Side", author="mona", branch="side")
@@ -499,10 +563,31 @@ async def _workflows(hub: LocalHub, bot: Client, sha: str) -> None:
     await _ok(bot.staying(), "GET", f"{one}/logs", 302)
     await _ok(bot.staying(), "GET", f"{R}/actions/runs/{run.id}/logs", 302)
     assert await _ok(bot, "GET", f"{one}/logs") == "1 failed\n"
+    await _dispatches(hub, repo, bot)
     first = f"{R}/actions/runs/{run.id}/attempts/1"
     await _ok(bot, "GET", first)
     await _ok(bot, "GET", f"{first}/jobs")
     await _ok(bot.staying(), "GET", f"{first}/logs", 302)
+
+
+async def _dispatches(hub: LocalHub, repo: Repo, bot: Client) -> None:
+    inputs = "    inputs:\n      suite: {required: true}\n"
+    file = f"name: Nightly\non:\n  workflow_dispatch:\n{inputs}jobs: {{}}\n"
+    files = {".github/workflows/nightly.yml": file, ".github/workflows/push.yml": "on: push\njobs: {}\n"}
+    hub.commit(repo, files, message="Nightly", author="mona")
+    start = f"{R}/actions/workflows/nightly.yml/dispatches"
+    body = {"ref": "main", "inputs": {"suite": "all"}}
+    await _ok(bot, "POST", start, 204, body)
+    details = await _ok(bot, "POST", start, 200, body | {"return_run_details": True})
+    assert isinstance(details, dict)
+    runs = await _ok(bot, "GET", f"{R}/actions/workflows/nightly.yml/runs?created=>=2020-01-01T00:00:00Z&actor=x")
+    assert isinstance(runs, dict)
+    assert runs["total_count"] == 0
+    await _ok(bot, "GET", f"{R}/actions/runs/{details['workflow_run_id']}")
+    for wrong in ({"ref": "absent"}, {"ref": "main"}, {"ref": "main", "inputs": {"suite": "all", "more": "1"}}):
+        await _ok(bot, "POST", start, 422, wrong)
+    await _ok(bot, "POST", f"{R}/actions/workflows/push.yml/dispatches", 422, {"ref": "main"})
+    await _ok(bot, "POST", f"{R}/actions/workflows/absent.yml/dispatches", 404, {"ref": "main"})
 
 
 async def _jobs_as_checks(bot: Client, sha: str) -> None:

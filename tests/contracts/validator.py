@@ -40,8 +40,8 @@ FIXED_CALC: dict[str, Schema] = {
 LOOSER_REQUESTS = frozenset({"POST /repos/{owner}/{repo}/issues/{issue_number}/labels"})
 """Requests that GitHub takes in more forms than described: PyGithub sends labels as a bare list of names."""
 
-FORGOTTEN = frozenset({"user_view_type", "client_id"})
-"""Optional properties of accounts and Apps that GitHub sends, but that some copies of their schema in webhooks lack."""
+FORGOTTEN = frozenset({"user_view_type", "client_id", "parent_issue_url"})
+"""Optional properties of accounts, Apps and issues that some copies of their schema in webhooks lack."""
 
 WITHOUT_INSTALLATION = frozenset({"pull_request-demilestoned", "pull_request-milestoned"})
 """Webhooks whose description lacks the installation, which GitHub sends an App with each event."""

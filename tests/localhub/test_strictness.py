@@ -230,16 +230,19 @@ async def test_a_field_or_parameter_that_the_hub_does_not_serve_is_refused_and_l
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused = [
-        await world.owner.ask("POST", f"{R}/issues", {"title": "One", "type": "Bug"}),
+        await world.owner.ask("POST", f"{R}/issues", {"title": "One", "issue_field_values": [{}]}),
         await world.owner.ask("GET", f"{R}/issues?type=Bug"),
     ]
     assert [reply.status for reply in refused] == [422, 422]
-    assert "does not serve the field type of POST /repos/{owner}/{repo}/issues." in refused[0].body["message"]
+    assert (
+        "does not serve the field issue_field_values of POST /repos/{owner}/{repo}/issues."
+        in refused[0].body["message"]
+    )
     assert world.hub._site.store.issues_of(world.repo) == []
     assert (await world.owner.ask("GET", f"{R}/pages")).status == 404
     served = [record.getMessage() for record in caplog.records if "does not serve" in record.getMessage()]
     assert [line.partition(" serve ")[2].partition(" of")[0] for line in served] == [
-        "the field type",
+        "the field issue_field_values",
         "the parameter type",
         "GET /repos/acme/widgets/pages",
     ]
