@@ -433,7 +433,7 @@ def set_up_repository(settings: Settings, name: str) -> SetUpResult:
         verify=True if ca_file is None else str(ca_file),
         seconds_between_requests=0,
     )
-    with _raise_github_errors(f"set up {name}"), integration:
+    with raise_github_errors(f"set up {name}"), integration:
         try:
             installation = integration.get_repo_installation(*name.split("/"))
         except GithubException as error:
@@ -461,7 +461,7 @@ _ODD_ANSWER = (
 
 
 @contextmanager
-def _raise_github_errors(task: str) -> Iterator[None]:
+def raise_github_errors(task: str) -> Iterator[None]:
     try:
         yield
     except GithubException as error:

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from agent_runtime import BoundExceededError, SettingsError, call_bounded, check_settings
 from bot.domain.errors import BotError
 from bot.git.filesystem import open_root, read_file
 
 SUITE_FILE, TASK_FILE, BUNDLE = "suite.toml", "task.toml", "repository.bundle"
+REFUSALS = "refused.jsonl"
 ISSUE, HIDDEN, REFERENCE = "issue.md", "hidden.patch", "reference.patch"
 REFS = "refs/codepilot-eval/"
 MAX_TASKS, MAX_TESTS, MAX_ISSUE_CHARS, MAX_PATCH_BYTES = 2_000, 20_000, 100_000, 4_000_000
@@ -32,7 +33,30 @@ _COMMIT = re.compile(r"(?:[0-9a-f]{40})?")
 _KEY = re.compile(r"\s*\[?([\w-]+)(?:\]|\s*=)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
-Line = Annotated[str, Field(max_length=1_000)]
+
+def _check_id(value: str) -> str:
+    if not is_task_id(value):
+        raise ValueError(
+            "must have at most 100 of the characters A-Z a-z 0-9 . _ -, and begin with a letter or a digit"
+        )
+    return value
+
+
+def _check_commit(value: str) -> str:
+    if not _COMMIT.fullmatch(value):
+        raise ValueError("must be a commit's full id, 40 hexadecimal digits")
+    return value
+
+
+def _check_line(value: str) -> str:
+    if _CONTROL.search(value):
+        raise ValueError("must be one line without control characters")
+    return value
+
+
+TaskId = Annotated[str, AfterValidator(_check_id)]
+Commit = Annotated[str, AfterValidator(_check_commit)]
+Line = Annotated[str, Field(max_length=1_000), AfterValidator(_check_line)]
 Command = Annotated[str, Field(max_length=10_000)]
 TestNames = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=2_000)], ...], Field(max_length=MAX_TESTS)]
 
@@ -57,39 +81,16 @@ class Validation(_Keys):
 class Task(_Keys):
     """The keys of a task's `task.toml`; the commits are those of the mined repository."""
 
-    id: str
-    title: Annotated[str, Field(min_length=1, max_length=1_000)]
+    id: TaskId
+    title: Annotated[Line, Field(min_length=1)]
     link: Line = ""
-    base_commit: str = ""
-    solution_commit: str = ""
+    base_commit: Commit = ""
+    solution_commit: Commit = ""
     setup: Annotated[tuple[Command, ...], Field(max_length=50)] = ()
     test_command: Annotated[str, Field(min_length=1, max_length=10_000)]
     fail_to_pass: TestNames = ()
     pass_to_pass: TestNames = ()
     validated: Validation | None = None
-
-    @field_validator("id")
-    @classmethod
-    def _check_id(cls, value: str) -> str:
-        if not is_task_id(value):
-            raise ValueError(
-                "must have at most 100 of the characters A-Z a-z 0-9 . _ -, and begin with a letter or a digit"
-            )
-        return value
-
-    @field_validator("base_commit", "solution_commit")
-    @classmethod
-    def _check_commit(cls, value: str) -> str:
-        if not _COMMIT.fullmatch(value):
-            raise ValueError("must be a commit's full id, 40 hexadecimal digits")
-        return value
-
-    @field_validator("title", "link")
-    @classmethod
-    def _check_line(cls, value: str) -> str:
-        if _CONTROL.search(value):
-            raise ValueError("must be one line without control characters")
-        return value
 
     @model_validator(mode="after")
     def _check_validated(self) -> Self:
@@ -106,16 +107,20 @@ class SuiteHead(_Keys):
     """The keys of `suite.toml`; `commit` is the newest one that was mined."""
 
     format: Literal[1] = 1
-    repository: Annotated[str, Field(min_length=1, max_length=200)]
-    commit: str = ""
+    repository: Annotated[Line, Field(min_length=1)]
+    commit: Commit = ""
     date: Line = ""
 
-    @field_validator("repository", "date")
-    @classmethod
-    def _check_line(cls, value: str) -> str:
-        if _CONTROL.search(value):
-            raise ValueError("must be one line without control characters")
-        return value
+
+class Refusal(_Keys):
+    """A change or a task that was refused; its fingerprint is that of the task then."""
+
+    id: str
+    stage: Literal["mine", "import", "validate"]
+    reason: str
+    title: str = ""
+    commit: str = ""
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +181,23 @@ def read_suite(path: Path) -> Suite:
 def write_suite(path: Path, head: SuiteHead) -> None:
     path.mkdir(parents=True, exist_ok=True)
     _replace(path / SUITE_FILE, _to_toml(head.model_dump()).encode())
+
+
+def read_refusals(path: Path) -> list[Refusal]:
+    if not (path / REFUSALS).exists():
+        return []
+    lines = _decode(_read(path, REFUSALS, limit=_MAX_TOML_BYTES), REFUSALS).splitlines()
+    try:
+        return [Refusal.model_validate_json(line) for line in lines if line]
+    except ValidationError as error:
+        raise SuiteError(f"{path / REFUSALS}: cannot be read; remove it: {error.errors()[0]['msg']}") from error
+
+
+def write_refusals(path: Path, stage: str, refusals: Sequence[Refusal]) -> None:
+    """Replace the refusals of a stage."""
+    kept = [refusal for refusal in read_refusals(path) if refusal.stage != stage]
+    lines = [f"{refusal.model_dump_json(exclude_defaults=True)}\n" for refusal in (*kept, *refusals)]
+    _replace(path / REFUSALS, "".join(lines).encode())
 
 
 def write_task(
