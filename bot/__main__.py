@@ -23,6 +23,7 @@ from bot.cli.chat import chat, import_session, run
 from bot.cli.mcp import mcp
 from bot.cli.screen import escape_invisible
 from bot.domain.errors import BotError
+from bot.evaluation.commands import evaluate
 
 if TYPE_CHECKING:
     from bot.cli.doctor import Finding
@@ -362,6 +363,7 @@ def settings() -> None:
 
 cli.add_command(run)
 cli.add_command(chat)
+cli.add_command(evaluate)
 cli.add_command(import_session)
 cli.add_command(mcp)
 

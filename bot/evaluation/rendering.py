@@ -248,13 +248,16 @@ _TEMPLATES.tests["code"] = lambda cell: type(cell) is Code
 
 
 def render_html(
-    report: Report, results: Iterable[EvalResult], texts: Mapping[str, tuple[str, str]], patches: Mapping[str, str]
+    report: Report,
+    results: Iterable[EvalResult],
+    read_texts: Callable[[str], tuple[str, str]],
+    read_patch: Callable[[str], str],
 ) -> str:
     """Return the page.
 
     Args:
-        texts: issue and reference patch by task.
-        patches: by the name of the file.
+        read_texts: issue and reference patch of a task.
+        read_patch: content of a file in `patches`.
     """
     budget = MAX_PAGE_CHARS
 
@@ -279,8 +282,8 @@ def render_html(
         summary=[*_summarize(report)],
         sections=build_sections(report),
         runs=runs,
-        texts=texts,
-        patches=patches,
+        read_texts=read_texts,
+        read_patch=read_patch,
         read_lines=read_lines,
         format_outcome=lambda result: _format_outcome(count_outcome([result])),
         format_cost=lambda amount: _format_optional(amount, _format_dollars),

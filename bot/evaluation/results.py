@@ -18,6 +18,8 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from bot.domain.errors import BotError
+from bot.evaluation.suite import MAX_PATCH_BYTES
+from bot.git.filesystem import open_root, read_file
 
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"
 """Pattern of the names of tasks and configurations, which are parts of file names."""
@@ -112,6 +114,20 @@ def read_results(directory: Path) -> tuple[EvalResult, ...]:
     except OSError as error:
         raise ResultsError(f"{path} cannot be read: {error.strerror}.") from error
     return tuple(_parse_line(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1) if line)
+
+
+def read_patch(directory: Path, name: str) -> bytes:
+    """Read the change of a run, without following links.
+
+    Raises:
+        ResultsError: it is missing or too large.
+    """
+    path = directory / "patches" / name
+    with open_root(directory) as root:
+        content = read_file(root, os.fsencode(f"patches/{name}"), "100644", limit=MAX_PATCH_BYTES)
+    if content is None or len(content) > MAX_PATCH_BYTES:
+        raise ResultsError(f"{path} is missing, is no plain file, or has more than {MAX_PATCH_BYTES:,} bytes.")
+    return content
 
 
 def _parse_line(line: bytes, place: str) -> EvalResult:

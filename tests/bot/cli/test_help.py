@@ -7,9 +7,10 @@ import pytest
 from click.testing import CliRunner
 
 from bot.__main__ import app, cli
+from bot.evaluation.commands import evaluate
 
 
-@pytest.mark.parametrize("group", [cli, app], ids=["codepilot", "codepilot app"])
+@pytest.mark.parametrize("group", [cli, app, evaluate], ids=["codepilot", "codepilot app", "codepilot eval"])
 def test_the_list_of_commands_shows_each_description_whole_on_80_columns(group: click.Group) -> None:
     context = click.Context(group, terminal_width=80, max_content_width=80)
     listed = group.get_help(context).partition("Commands:")[2]

@@ -41,6 +41,10 @@ def _hostile_suite() -> Suite:
     return Suite(path=Path("nowhere"), head=SuiteHead(repository=title), tasks=(task,))
 
 
+def _no_texts(_task: str) -> tuple[str, str]:
+    return "", ""
+
+
 class _Elements(HTMLParser):
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -65,7 +69,7 @@ def _hostile_page() -> str:
         tokens={_HOSTILE: PhaseTokens(input=1)},
     )
     report = _report(hostile, suite=_hostile_suite(), models={"a": _HOSTILE})
-    return render_html(report, [hostile], {"t1": (_HOSTILE, _PATCH)}, {"p": _PATCH})
+    return render_html(report, [hostile], lambda _task: (_HOSTILE, _PATCH), lambda _name: _PATCH)
 
 
 def test_hostile_texts_are_only_text_on_the_page() -> None:
@@ -94,19 +98,19 @@ async def test_a_browser_shows_the_page_as_it_is_meant_and_runs_nothing(tmp_path
 
 def test_a_long_diff_and_many_of_them_are_cut_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     long = result("t1", patch="long")
-    page = render_html(_report(long), [long], {}, {"long": "+x\n" * (MAX_DIFF_LINES + 500)})
+    page = render_html(_report(long), [long], _no_texts, lambda _name: "+x\n" * (MAX_DIFF_LINES + 500))
     assert page.count('<span class="added">') == MAX_DIFF_LINES
     assert "the rest is left out" in page
     monkeypatch.setattr(rendering, "MAX_PAGE_CHARS", 100)
     results = [result(task, patch=task) for task in ("t1", "t2", "t3")]
-    page = render_html(_report(*results), results, {}, dict.fromkeys(("t1", "t2", "t3"), "+y\n" * 40))
+    page = render_html(_report(*results), results, _no_texts, lambda _name: "+y\n" * 40)
     assert 0 < page.count("+y\n") < 40
     assert page.count("the rest is left out") == 3
 
 
 def test_the_whole_patch_of_a_short_diff_is_shown() -> None:
     short = result("t1", patch="short")
-    page = render_html(_report(short), [short], {}, {"short": "+x\n+y\n"})
+    page = render_html(_report(short), [short], _no_texts, lambda _name: "+x\n+y\n")
     assert page.count('<span class="added">') == 2
     assert "the rest is left out" not in page
 
@@ -177,7 +181,7 @@ def test_a_report_without_results_is_whole() -> None:
     for report in (_report(), _report(models={"a": "gpt-6-luna"})):
         assert "## Tasks" in render_markdown(report)
         assert "no result" not in render_markdown(_report())
-        assert "</html>" in render_html(report, [], {}, {})
+        assert "</html>" in render_html(report, [], _no_texts, str)
         assert json.loads(render_json(report))["format"] == 1
 
 

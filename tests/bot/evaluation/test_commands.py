@@ -1,0 +1,118 @@
+"""`codepilot eval report` and `export`, on a suite and results on disk."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bot.__main__ import cli
+from bot.evaluation.commands import evaluate
+from bot.evaluation.results import EvalResult, ResultsError, open_results
+from bot.evaluation.suite import SuiteHead, Task, write_suite, write_task
+from tests.bot.evaluation.samples import result
+
+_PATCH = "diff --git a/parcel.py b/parcel.py\n--- a/parcel.py\n+++ b/parcel.py\n@@ -1 +1 @@\n-old\n+new é\n"
+
+
+def _store(folder: Path, *results: EvalResult, patches: dict[str, str] | None = None) -> tuple[str, str]:
+    suite, runs = folder / "suite", folder / "runs"
+    write_suite(suite, SuiteHead(repository="mona/parcel"))
+    for number in (1, 2):
+        task = Task(id=f"pull-{number}", title=f"Title {number}", test_command="pytest")
+        write_task(suite, task, issue=f"Text {number}", hidden=b"", reference=b"+the real change\n")
+    with open_results(runs) as writer:
+        for each in results:
+            writer.append(each)
+    for name, text in (patches or {}).items():
+        (runs / "patches" / name).write_text(text, encoding="utf-8")
+    return str(suite), str(runs)
+
+
+def _invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["eval", *arguments])
+
+
+def test_a_report_is_printed_and_written_as_a_page(tmp_path: Path) -> None:
+    suite, runs = _store(
+        tmp_path,
+        result("pull-1", patch="pull-1.a.1.patch"),
+        result("pull-2", patch="gone.patch", solved=False),
+        patches={"pull-1.a.1.patch": _PATCH},
+    )
+    page = tmp_path / "report.html"
+    done = _invoke("report", suite, "--results", runs, "--html", str(page))
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("# Evaluation of `mona/parcel`\n\n2 tasks, 1 configuration, 2 runs.")
+    assert done.output.endswith("|\n")
+    html = page.read_text(encoding="utf-8")
+    for text in ("+new é", "Text 2", "+the real change", "gone.patch is missing"):
+        assert text in html
+
+
+def test_a_report_as_json_is_only_json(tmp_path: Path) -> None:
+    suite, runs = _store(tmp_path, result("pull-1"))
+    done = _invoke("report", suite, "--results", runs, "--json")
+    assert json.loads(done.output)["tasks"][1] == {"id": "pull-2", "title": "Title 2", "link": "", "outcomes": {}}
+
+
+def test_a_run_that_was_repeated_after_an_error_counts_once(tmp_path: Path) -> None:
+    suite, runs = _store(tmp_path, result("pull-1", status="error", solved=None), result("pull-1", solved=True))
+    config = json.loads(_invoke("report", suite, "--results", runs, "--json").output)["configs"][0]
+    assert (config["attempts"], config["errors"], config["missing"]) == (1, 0, ["pull-2"])
+
+
+def test_predictions_have_the_fields_of_swe_bench(tmp_path: Path) -> None:
+    _, runs = _store(
+        tmp_path,
+        result("pull-1", patch="pull-1.a.1.patch"),
+        result("pull-1", attempt=2, patch="pull-1.a.1.patch"),
+        result("pull-1", config="b"),
+        result("pull-2", solved=False),
+        result("pull-3", status="error", solved=None),
+        patches={"pull-1.a.1.patch": _PATCH},
+    )
+    output = tmp_path / "predictions.jsonl"
+    done = _invoke("export", "--results", runs, "--config", "a", "--output", str(output))
+    assert done.exit_code == 0, done.output
+    assert [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()] == [
+        {"instance_id": "pull-1", "model_name_or_path": "a", "model_patch": _PATCH},
+        {"instance_id": "pull-2", "model_name_or_path": "a", "model_patch": ""},
+    ]
+    printed = _invoke("export", "--results", runs, "--config", "a", "--attempt", "2").output
+    assert json.loads(printed)["instance_id"] == "pull-1"
+
+
+def test_an_error_names_the_argument_and_the_remedy(tmp_path: Path) -> None:
+    _, runs = _store(tmp_path, result("pull-1"), result("pull-1", config="cheap"))
+    done = _invoke("export", "--results", runs, "--config", "chaep")
+    assert done.exit_code == 2
+    assert "Invalid value for --config: there is no 'chaep'; there is a, cheap" in done.output
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ResultsError, match="has no results; run the evaluation first: codepilot eval run SUITE"):
+        CliRunner().invoke(
+            cli, ["eval", "export", "--results", str(tmp_path / "empty"), "--config", "a"], catch_exceptions=False
+        )
+    assert "Directory 'nowhere' does not exist" in _invoke("report", "nowhere", "--results", runs).output
+
+
+def test_a_patch_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    suite, runs = _store(tmp_path, result("pull-1", patch="link"))
+    (tmp_path / "secret").write_text("the operator's secret", encoding="utf-8")
+    (Path(runs) / "patches" / "link").symlink_to(tmp_path / "secret")
+    page = tmp_path / "report.html"
+    assert _invoke("report", suite, "--results", runs, "--html", str(page)).exit_code == 0
+    assert "the operator's secret" not in page.read_text(encoding="utf-8").replace("&#39;", "'")
+    with pytest.raises(ResultsError, match="is no plain file"):
+        CliRunner().invoke(cli, ["eval", "export", "--results", runs, "--config", "a"], catch_exceptions=False)
+
+
+def test_the_help_of_all_commands_loads_nothing_of_an_evaluation() -> None:
+    code = "import sys, bot.__main__; print([name for name in sys.modules if name.startswith('bot.evaluation.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['bot.evaluation.commands']"
+    assert "report" in evaluate.commands
