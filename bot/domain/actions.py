@@ -120,7 +120,7 @@ class SetType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAssignees:
-    """Add assignees."""
+    """Replace the assignees."""
 
     assignees: Names
     issue: Issue = 0
@@ -193,8 +193,6 @@ class Comment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestReviewers:
-    """Request reviews of people (`mona`) and teams (`acme/core`)."""
-
     reviewers: Names
     issue: Issue = 0
     kind: Literal["request-reviewers"] = "request-reviewers"

@@ -51,12 +51,13 @@ from bot.jobs.context import AgentSpec, JobContext
 from bot.jobs.faults import classify
 from bot.jobs.material import gather
 from bot.jobs.merges import object_to_merge
+from bot.jobs.propose import propose_tool
 from bot.jobs.record import ApprovalAnswer, Request, RunResult, StoredRecord
 from bot.jobs.results import continue_plan, deliver, find_denial, wait_for
 from bot.jobs.setup import SetupResult
 from bot.jobs.state import RunState
 from bot.jobs.storage import open_session
-from bot.permissions.levels import SIGNED_ONLY, describe_network, narrow_network
+from bot.permissions.levels import PROPOSE, SIGNED_ONLY, describe_network, narrow_network
 from bot.prompt.brief import Brief, brief_for
 from bot.publishing.checks import Check, Rerun, find_reproduction, is_unrelated
 from bot.publishing.markdown import one_line
@@ -306,6 +307,11 @@ async def _run(context: JobContext, assignment: Assignment, tree: Tree, segment:
             agent.hooks.register("permission_request", approve_similar(context, assignment))
         else:
             deny_unanswerable(agent.hooks, state, assignment)
+        if assignment.grant.actions:
+            tool = propose_tool(
+                assignment.grant.actions, thread=context.job.thread.number, earlier=lambda: state.progress.proposals
+            )
+            agent.register_tool(PROPOSE, tool)
         if assignment.merge is not None:
             agent.hooks.register("completion", object_to_merge(assignment.merge, tree))
         state.inbox.connect(agent, agent.abort, agent.session.events)

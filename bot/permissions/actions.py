@@ -166,7 +166,7 @@ class SubIssueKeys(OriginKeys):
 
 class ReviewersKeys(TargetKeys):
     reviewers: _Names
-    """Logins, and teams as `organisation/team`."""
+    """Logins."""
     max: _Max = 1
     """The number of reviewers in a run."""
 
@@ -306,9 +306,9 @@ class ActionFacts:
         labels: all labels.
         level_labels, start_labels: labels that set a level, and that start a run; in lower case.
         milestones: titles of the open ones.
-        people: logins that can be assigned, and be asked for reviews, with teams as `organisation/team`.
+        people: logins that can be assigned, and be asked for reviews.
         fields: options by the name of the field; empty if it takes any value.
-        workflows: inputs by file, of those on the default branch that have `workflow_dispatch`.
+        workflows: inputs by file, of those with `workflow_dispatch`; None leaves the judgement to GitHub.
         branches: whether they are protected, by name.
         discussions: whether they are locked, by number.
     """
@@ -322,7 +322,7 @@ class ActionFacts:
     milestones: frozenset[str] = frozenset()
     people: frozenset[str] = frozenset()
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    workflows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    workflows: Mapping[str, tuple[str, ...]] | None = None
     branches: Mapping[str, bool] = field(default_factory=dict)
     categories: frozenset[str] = frozenset()
     discussions: Mapping[int, bool] = field(default_factory=dict)
@@ -420,18 +420,19 @@ def _judge_threads(action: Action, facts: ActionFacts) -> str:
 def _judge_values(action: Action, declaration: Declaration, facts: ActionFacts) -> str:
     values = _values_of(action)
     labels = declaration.allowed.get("labels", ()) if isinstance(action, CreateIssue) else values.get("labels", ())
-    inputs = facts.workflows.get(action.workflow, ()) if isinstance(action, StartWorkflow) else ()
-    existing: Mapping[str, tuple[str, Collection[str]]] = {
+    existing: dict[str, tuple[str, Collection[str]]] = {
         "types": ("issue type", facts.types),
         "assignees": ("person with access to this repository", facts.people),
         "reviewers": ("person with access to this repository", facts.people),
         "milestones": ("open milestone", facts.milestones),
         "fields": ("issue field", facts.fields),
-        "workflows": ("workflow with the event `workflow_dispatch` on the default branch", facts.workflows),
         "refs": ("branch", facts.branches),
-        "inputs": ("input", inputs),
         "categories": ("category of discussions", facts.categories),
     }
+    if isinstance(action, StartWorkflow) and facts.workflows is not None:
+        inputs = facts.workflows.get(action.workflow, ())
+        existing |= {"workflows": ("workflow with the event `workflow_dispatch`", facts.workflows)}
+        existing |= {"inputs": ("input", inputs)}
     for key, (noun, names) in existing.items():
         folded = {_fold(name, key) for name in names}
         absent = next((value for value in values.get(key, ()) if _fold(value, key) not in folded), None)
@@ -468,7 +469,7 @@ def _count_changes(action: Action) -> int:
     return sum(len(values) for key, values in _values_of(action).items() if key in _COUNTED) or 1
 
 
-_DECLARED_AS: Mapping[str, str] = {
+DECLARED_AS: Mapping[str, str] = {
     "labels": "labels",
     "type": "types",
     "assignees": "assignees",
@@ -486,7 +487,7 @@ _DECLARED_AS: Mapping[str, str] = {
 
 def _values_of(action: Action) -> Mapping[str, tuple[str, ...]]:
     """Return the values that the declaration must allow, by its keys."""
-    values = {key: getattr(action, name) for name, key in _DECLARED_AS.items() if hasattr(action, name)}
+    values = {key: getattr(action, name) for name, key in DECLARED_AS.items() if hasattr(action, name)}
     return {key: (value,) if isinstance(value, str) else tuple(value) for key, value in values.items()}
 
 

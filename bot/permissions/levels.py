@@ -27,6 +27,8 @@ _RANK: dict[Level, int] = {"read-only": 0, "ask": 1, "auto": 2}
 _INDEX_TOOLS = ("semantic_search", "trace_callers", "trace_callees", "trace_graph")
 _READ_TOOLS = ("read_file", "list_files", "find", *_INDEX_TOOLS)
 _TERMINAL_TOOLS = ("execute", "read_output", "send_input", "terminate_terminal")
+PROPOSE = "propose"
+"""The tool for actions, which does nothing by itself."""
 _FILE_TOOLS = ("read_file", "write_file", "list_files", "find", *_INDEX_TOOLS)
 
 _ISOLATING = frozenset({"bubblewrap", "docker"})
@@ -280,7 +282,7 @@ def build_policy(level: Level, *, limits: RunLimits, commands: tuple[str, ...], 
         case "auto":
             return Policy(limits=limits)
         case "ask":
-            files = tuple(Rule(decision="allow", tool=tool) for tool in _FILE_TOOLS)
+            files = tuple(Rule(decision="allow", tool=tool) for tool in (*_FILE_TOOLS, PROPOSE))
             if not reach:
                 execute = Rule(decision="allow", tool="execute")
                 return Policy(rules=(*files, execute), default="ask", limits=limits)
@@ -289,7 +291,7 @@ def build_policy(level: Level, *, limits: RunLimits, commands: tuple[str, ...], 
             rest = Rule(decision="ask", tool="execute", reason=note)
             return Policy(rules=(*files, listed, rest), default="ask", limits=limits)
         case "read-only":
-            reading = tuple(Rule(decision="allow", tool=tool) for tool in (*_READ_TOOLS, "read_skill"))
+            reading = tuple(Rule(decision="allow", tool=tool) for tool in (*_READ_TOOLS, "read_skill", PROPOSE))
             rest = Rule(decision="deny", reason=f"this run may only read, because {reason}")
             return Policy(rules=(*reading, rest), default="deny", limits=limits)
 

@@ -208,6 +208,9 @@ def _with_actions(request: AccessRequest, command: Work | Undo, grant: Grant, le
     declared = request.config.actions.declarations if recipe is None else recipe.actions
     if isinstance(command, Undo) or not declared:
         return grant
+    if grant.candidates > 1:
+        note = "Several candidates propose no actions: leave out `--candidates` for those that are declared here."
+        return replace(grant, notes=(*grant.notes, note))
     # A description of a fork's pull request may be written, since it runs no code; see `decide_level`.
     if isinstance(command, Describe) and is_fork(request):
         level = "read-only"

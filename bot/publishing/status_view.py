@@ -37,6 +37,7 @@ from agent_runtime import (
     ToolReturned,
     Usage,
 )
+from bot.domain.actions import ActionError, Proposal, append_proposal, parse_action
 from bot.git.change import FileChange
 from bot.github.types import PullLink
 from bot.prompt.reading import Unread
@@ -100,6 +101,7 @@ class Progress:
         places: working directory of each terminal.
         written: paths that the agent's own tool wrote.
         ended_programs: command lines of programs that ran when the agent ended.
+        proposals: actions that the agent proposes.
         unread: the changed files that a finished run has not read; None where it had no difference to read.
     """
 
@@ -124,6 +126,7 @@ class Progress:
     ended_programs: tuple[str, ...] = ()
     attempts: tuple[CandidateView, ...] = ()
     unread: Unread | None = None
+    proposals: tuple[Proposal, ...] = ()
 
     @property
     def judged_checks(self) -> tuple[Check, ...]:
@@ -153,6 +156,15 @@ class Progress:
         if call in self.denied or len(self.denied) >= _MAX_DENIED_CALLS:
             return self
         return replace(self, denied=(*self.denied, call))
+
+    def with_proposal(self, values: Mapping[str, object]) -> Progress:
+        """Add a proposal from the arguments of a call that succeeded."""
+        fields = {name: value for name, value in values.items() if name != "action"}
+        try:
+            action = parse_action(str(values.get("action")), fields)
+        except ActionError:  # a secret in it was removed from the record
+            return self
+        return replace(self, proposals=append_proposal(self.proposals, action))
 
     def with_edits(self, edits: Edits | None) -> Progress:
         return replace(self, edits=Edits.merge(self.edits, edits))
@@ -199,6 +211,8 @@ class Progress:
         progress = self.with_activity(Activity(label=event.label, state="failed" if has_failed(event) else "done"))
         if event.server_down:
             return replace(progress, servers_down=tuple(dict.fromkeys((*self.servers_down, event.server_down))))
+        if event.tool == "propose" and event.ok:
+            return progress.with_proposal(event.args)
         at = event.file_time
         if event.tool == "write_file":
             names = [posixpath.normpath(literal_eval(literal)) for literal in _WRITTEN.findall(event.text)]

@@ -93,6 +93,14 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Propose:
+    """An action on GitHub that the agent proposes; `values` are its fields."""
+
+    kind: str
+    values: Mapping[str, Plain] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Do:
     """An action of the test between two calls of the agent; the queue then settles."""
 
@@ -113,7 +121,7 @@ class End:
     retry_after: float | None = None
 
 
-Action = Write | Read | Execute | Question | Do | Wait | End
+Action = Write | Read | Execute | Question | Propose | Do | Wait | End
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +176,10 @@ def execute(command: str, exit_code: int | None = 0, **effects: Any) -> Execute:
 
 def ask_user(text: str) -> Question:
     return Question(text=text)
+
+
+def propose(kind: str, **values: Plain) -> Propose:
+    return Propose(kind=kind, values=values)
 
 
 def do(call: Callable[[], object]) -> Do:
@@ -456,6 +468,9 @@ class _Segment:
             case Question():
                 self._tools.effect = lambda: self._gate.ask_question(action.text)
                 await self._calls("ask_user", (action.text,), {}, show=True)
+            case Propose():
+                self._tools.effect = None
+                await self._calls("propose", (action.kind,), dict(action.values), show=True)
             case Execute():
                 self._tools.effect = lambda: self._execute(action)
                 args = {"check": True} if action.check else {}
@@ -554,8 +569,9 @@ class _Tool:
         facts = CallFacts(tool=self._name, args=args, paths=(path,), writes=True)
         return CallPlan(facts=facts, preview=lambda: path, apply=lambda: None)
 
-    async def apply(self, _plan: CallPlan, _progress: object) -> ToolResult:
+    async def apply(self, plan: CallPlan, _progress: object) -> ToolResult:
         effect = self._tools.effect
-        assert effect is not None
+        if effect is None:
+            return await self._entry.apply(plan)
         result = effect()
         return result if isinstance(result, ToolResult) else ToolResult(value=None, text=await result)

@@ -36,7 +36,7 @@ _EXAMPLES: list[tuple[str, dict[str, Any], str]] = [
     ("create-issue", {"title": "Drop `x`", "body": "Why."}, "Create the issue `Drop 'x'`"),
     ("add-sub-issue", {"sub_issue": "new-1"}, "Make new-1 a sub-issue of #7"),
     ("comment", {"body": "Hello.", "issue": 8}, "Comment on #8"),
-    ("request-reviewers", {"reviewers": ["mona", "acme/core"]}, "Request reviews of #7 from `mona`, `acme/core`"),
+    ("request-reviewers", {"reviewers": ["mona", "hubot"]}, "Request reviews of #7 from `mona`, `hubot`"),
     ("update-body", {"body": "New."}, "Replace the text of #7"),
     ("set-draft", {"draft": True}, "Convert #7 to a draft"),
     ("set-draft", {"draft": False}, "Mark #7 as ready for review"),

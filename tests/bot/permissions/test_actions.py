@@ -10,7 +10,7 @@ import pytest
 from agent_runtime import RunLimits
 from bot.domain.access import Bounds, Level
 from bot.domain.actions import KINDS, MAX_PROPOSALS, Declaration, Proposal, append_proposal, parse_action
-from bot.domain.commands import Ask, Command, Describe, Explain, Fix, RecipeBounds, Undo
+from bot.domain.commands import Ask, Command, Describe, Explain, Fix, Options, RecipeBounds, Undo
 from bot.permissions.actions import ActionFacts, Subject, check_declared, complete, judge
 from bot.permissions.levels import Grant
 from bot.permissions.permissions import grant_for
@@ -38,7 +38,7 @@ actions:
   create-issue: {title-prefix: "[split] ", labels: [bug], max: 5}
   add-sub-issue: {max: 5}
   comment: {target: repository, max: 2}
-  request-reviewers: {reviewers: [Mona, hubot, acme/core], max: 3, target: repository}
+  request-reviewers: {reviewers: [Mona, hubot], max: 2, target: repository}
   update-body: {target: repository}
   set-draft: {target: repository}
   start-workflow: {workflows: [nightly.yml, gone.yml], inputs: [suite, extra], refs: [develop, main, gone]}
@@ -66,7 +66,7 @@ _FACTS = ActionFacts(
     start_labels=frozenset({"codepilot"}),
     types=frozenset({"Bug"}),
     milestones=frozenset({"v2"}),
-    people=frozenset({"Mona", "acme/core"}),
+    people=frozenset({"Mona"}),
     fields={"Priority": ("High", "Low"), "Effort": ()},
     workflows={"nightly.yml": ("suite",)},
     branches={"develop": False, "main": True},
@@ -100,7 +100,7 @@ _ISSUE_TEXT = {"title": "T", "body": "B"}
         ("reopen", {"issue": 10}),
         ("create-issue", _ISSUE_TEXT),
         ("comment", {"body": "B", "issue": 10}),
-        ("request-reviewers", {"reviewers": ["mona", "acme/core"], "issue": 12}),
+        ("request-reviewers", {"reviewers": ["mona"], "issue": 12}),
         ("update-body", {"body": "B", "issue": 12}),
         ("set-draft", {"draft": False, "issue": 12}),
         ("start-workflow", {"workflow": "nightly.yml", "ref": "develop", "inputs": {"suite": "unit"}}),
@@ -337,6 +337,12 @@ def test_a_fork_has_only_the_actions_for_anyone(command: Command) -> None:
 def test_nothing_is_granted_that_is_not_declared_or_has_no_agent() -> None:
     assert not _granted(Fix(), config=RepoConfig()).actions
     assert not _granted(Undo(), kind="pull").actions
+
+
+def test_candidates_propose_nothing_and_the_comment_says_so() -> None:
+    grant = _granted(Fix(options=Options(candidates=2)))
+    assert not grant.actions
+    assert any("Several candidates propose no actions" in note for note in grant.notes)
 
 
 def test_the_operator_restricts_the_kinds_and_the_comment_says_so() -> None:
