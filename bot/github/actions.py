@@ -6,7 +6,7 @@ Each changes an object of the repository in its arguments. `Comments.create` com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
@@ -200,16 +200,18 @@ class Actions:
         issue = await self._change(action, repo, number, {"milestone": numbers[0]})
         _check_change(action, success=issue.milestone == title)
 
-    async def set_fields(self, repo: str, number: int, values: Mapping[str, str | float | Sequence[str]]) -> None:
+    async def set_fields(self, repo: str, number: int, values: Mapping[str, str]) -> None:
         """Set fields of an issue by name; other fields keep their values.
 
         https://docs.github.com/rest/issues/issue-field-values
         """
         action = f"set fields of {repo}#{number}"
-        ids = {entry.name.lower(): entry.id for entry in await self._fields(repo)}
-        if unknown := [name for name in values if name.lower() not in ids]:
+        known = {entry.name: entry for entry in await self._fields(repo)}
+        if unknown := [name for name in values if name not in known]:
             raise _absent(action, f"there is no field {unknown[0]!r}")
-        fields = [{"field_id": ids[name.lower()], "value": value} for name, value in values.items()]
+        fields = [
+            {"field_id": known[name].id, "value": known[name].parse_value(value)} for name, value in values.items()
+        ]
         path, body = f"/repos/{repo}/issues/{number}/issue-field-values", {"issue_field_values": fields}
         await self.connection.request(action, "POST", path, body, repeat=True)
 
@@ -255,9 +257,12 @@ class Actions:
         if child not in [issue.id async for issue in children]:
             await self.connection.request(action, "POST", path, {"sub_issue_id": child})
 
-    async def request_reviewers(self, repo: str, number: int, logins: Collection[str]) -> None:
+    async def request_reviewers(self, repo: str, number: int, names: Collection[str]) -> None:
+        """Request reviews from accounts, and from teams by `organisation/team`."""
         action, path = f"request reviews of {repo}#{number}", f"/repos/{repo}/pulls/{number}/requested_reviewers"
-        await self.connection.request(action, "POST", path, {"reviewers": [*logins]}, repeat=True)
+        teams = [name.partition("/")[2] for name in names if "/" in name]
+        body = {"reviewers": [name for name in names if "/" not in name]} | ({"team_reviewers": teams} if teams else {})
+        await self.connection.request(action, "POST", path, body, repeat=True)
 
     async def set_draft(self, repo: str, number: int, *, draft: bool) -> None:
         """Convert a pull request to a draft, or mark it ready for review."""

@@ -52,6 +52,7 @@ class GitHub(Closeable):
         self.reviews = Reviews(connection, redact)
         self.checks = Checks(connection, redact, self.accounts)
         self.runs = Runs(connection)
+        self.actions = Actions(connection, redact)
         self.commits = Commits(connection, redact, self.repos)
         self.tokens = Tokens(connection, on_mint)
 
@@ -95,10 +96,6 @@ class GitHub(Closeable):
             session=AppSession(seconds_between_writes).for_installation(0),
         )
         return cls(connection, redact=redact)
-
-    @property
-    def actions(self) -> Actions:
-        return Actions(self._connection, self._redact)
 
     def redact_text(self, text: str) -> str:
         return self._redact(text)

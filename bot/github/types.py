@@ -241,6 +241,12 @@ class IssueField(Facts):
     data_type: str
     options: Names = ()
 
+    def parse_value(self, text: str) -> str | float | list[str]:
+        """Return a value in the form that GitHub takes for the type of the field."""
+        if self.data_type == "number" and re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", text):
+            return float(text) if "." in text else int(text)
+        return [text] if self.data_type == "multi_select" else text
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepoState:

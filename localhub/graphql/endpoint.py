@@ -183,9 +183,15 @@ def _repository(call: Call, repo: Repo) -> Json:
     role = role_of(site, repo, call.viewer.user)
     numbers = {user.id for user in site.store.users if may(role_of(site, repo, user), "triage")}
     people = [person for person in site.store.users if person.id in numbers and person.type == "User"]
+
+    def assignable(info: GraphQLResolveInfo[Any], *, query: str = "", **page: Any) -> Json:  # noqa: ANN401 - what `connection` takes
+        found = [person for person in people if query.lower() in f"{person.login}\n{person.name}".lower()]
+        shown: Json = connection(lambda: found, partial(user, call))(info, **page)
+        return shown
+
     languages, newest = partial(git.languages, repo.path, repo.default_branch), branches.latest_release(site, repo)
     return threads.repository(call, repo) | {
-        "assignableUsers": connection(lambda: people, partial(user, call)),
+        "assignableUsers": assignable,
         "forkCount": sum(other.fork_of == repo.id for other in site.store.repos),
         "homepageUrl": repo.homepage or None,
         "isTemplate": False,

@@ -158,7 +158,8 @@ class FakeWorld(World):
         super().__init__(owner)
         self.site = self.people = FakeSite()
         self.github = FakeGitHub(self.site, redact=redact)
-        for login in (owner, "mona", "hubot"):
+        self.site.add_user(owner, kind="Organization")
+        for login in ("mona", "hubot"):
             self.site.add_user(login)
 
     @override
@@ -201,7 +202,8 @@ class HubWorld(World):
         super().__init__(owner)
         self.hub = self.people = hub
         self._app = app
-        for login in (owner, "mona", "hubot"):
+        hub.add_user(owner, kind="Organization")
+        for login in ("mona", "hubot"):
             hub.add_user(login)
         first = hub.add_repo(f"{owner}/first")
         self._installation = hub.install(app, first)

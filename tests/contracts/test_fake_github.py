@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -996,6 +997,181 @@ async def commits_with_a_new_branch(w: World) -> None:
     await w.ask(w.github.repos.list_branches(w.name, ""))
     await w.ask(w.github.pulls.get(w.name, 1))
     await w.ask(w.github.threads.snapshot(w.name, 1))
+
+
+# Declared actions
+
+_NIGHTLY = "name: Nightly\non:\n  workflow_dispatch:\n    inputs:\n      suite: {required: true}\njobs: {}\n"
+
+
+@scenario
+async def changed_issues(w: World) -> None:
+    repo, actions = w.filled_repo(), w.github.actions
+    issue, pull = w.people.open_issue(repo, author="mona", title="It breaks", labels=["Bug"]), w.pull(repo)
+    for name in ("area/api", "later"):
+        w.people.create_label(repo, name)
+    w.people.add_milestone(repo, "v1", author="mona")
+    w.people.add_issue_type(w.owner, "Task")
+    for number in (issue.number, pull.number, _MISSING):
+        await w.ask(actions.add_labels(w.name, number, ["AREA/API", "bug"]))
+        await w.ask(actions.set_assignees(w.name, number, ["mona"]))
+        await w.ask(actions.set_milestone(w.name, number, "v1"))
+        await w.ask(actions.update_body(w.name, number, f"A {SECRET}"))
+        await w.ask(actions.set_type(w.name, number, "Task"))
+    await w.ask(actions.set_assignees(w.name, issue.number, ["hubot", "mona"]))
+    await w.ask(actions.set_assignees(w.name, issue.number, ["nobody-at-all"]))
+    await w.ask(actions.set_milestone(w.name, issue.number, "v2"))
+    await w.ask(actions.set_type(w.name, issue.number, "Absent"))
+    await w.ask(actions.update_body(w.name, issue.number, "x" * 65_537))
+    await _note_thread(w, repo, issue.number)
+    await w.ask(actions.close(w.name, issue.number, "not_planned"))
+    await _note_thread(w, repo, issue.number)
+    await w.ask(actions.close(w.name, issue.number, "completed"))
+    await w.ask(actions.reopen(w.name, issue.number))
+    await w.ask(actions.reopen(w.name, issue.number))
+    other = w.people.open_issue(repo, author="mona", title="Again")
+    await w.ask(actions.close(w.name, other.number, "duplicate", duplicate_of=issue.number))
+    await w.ask(actions.close(w.name, other.number, "duplicate", duplicate_of=_MISSING))
+    w.note(w.people.issue(repo, other.number).duplicate_of == issue.id)
+    await w.ask(actions.close(w.name, pull.number, None))
+    await _note_thread(w, repo, pull.number)
+    w.permit(issues="read", pull_requests="")
+    await w.ask(actions.add_labels(w.name, issue.number, ["later"]))
+    await w.ask(actions.close(w.name, issue.number, "completed"))
+
+
+async def _note_thread(w: World, repo: Any, number: int) -> None:  # noqa: ANN401 - of either side
+    thread = w.people.issue(repo, number)
+    w.note((thread.state, thread.state_reason, thread.body, list(thread.labels), len(thread.assignees)))
+    await w.ask(w.github.actions.read_state(w.name, numbers=[number]))
+
+
+@scenario
+async def created_issues(w: World) -> None:
+    repo, actions = w.filled_repo(), w.github.actions
+    me = await w.github.accounts.me()
+    w.people.open_issue(repo, author="mona", title="All", body=_MARK)
+    await w.ask(actions.find_issue(w.name, me, _MARK))
+    await w.ask(actions.create_issue(w.name, title=f"Part {SECRET}", body=f"{_MARK} {SECRET}", labels=["task"]))
+    await w.ask(actions.create_issue(w.name, title=" ", body="x"))
+    await w.ask(actions.find_issue(w.name, me, _MARK))
+    w.people.close(repo, 2, by="mona")
+    await w.ask(actions.find_issue(w.name, me, _MARK))
+    w.pull(repo)
+    for parent, child in ((1, 2), (1, 2), (2, 1), (1, 1), (1, 3), (3, 2), (1, _MISSING), (_MISSING, 2)):
+        await w.ask(actions.add_sub_issue(w.name, parent, child))
+    w.note([child.number for child in w.people.sub_issues(repo, 1)])
+    w.permit(issues="read")
+    await w.ask(actions.create_issue(w.name, title="No", body="x"))
+    await w.ask(actions.add_sub_issue(w.name, 2, 1))
+
+
+@scenario
+async def fields_of_issues(w: World) -> None:
+    repo, actions = w.filled_repo(), w.github.actions
+    w.permit(issue_fields="read")
+    w.people.open_issue(repo, author="mona", title="It breaks")
+    w.people.add_issue_field(w.owner, "Level", "single_select", options=["High", "Low"])
+    w.people.add_issue_field(w.owner, "Areas", "multi_select", options=["API", "Docs"])
+    w.people.add_issue_field(w.owner, "Size", "number")
+    await w.ask(actions.read_state(w.name, lists=["fields", "types"]))
+    for values in ({"Size": "3", "Level": "High", "Areas": "API"}, {"Size": "1.5"}, {"Size": "big"}, {"Level": "No"}):
+        await w.ask(actions.set_fields(w.name, 1, values))
+    await w.ask(actions.set_fields(w.name, 1, {"Absent": "x"}))
+    await w.ask(actions.set_fields(w.name, w.pull(repo).number, {"Size": "3"}))
+    w.permit(issue_fields="")
+    await w.ask(actions.set_fields(w.name, 1, {"Size": "3"}))
+    await w.ask(actions.read_state(w.name, lists=["fields"]))
+
+
+@scenario
+async def changed_pulls(w: World) -> None:
+    repo, actions = w.filled_repo(), w.github.actions
+    issue, pull = w.people.open_issue(repo, author="mona", title="It breaks"), w.pull(repo)
+    for logins in (["hubot"], ["hubot"], ["mona"], ["nobody-at-all"]):
+        await w.ask(actions.request_reviewers(w.name, pull.number, logins))
+    await w.ask(actions.request_reviewers(w.name, issue.number, ["hubot"]))
+    w.note(len(w.people.issue(repo, pull.number).pull.reviewers))
+    for number, draft in ((2, True), (2, True), (2, False), (1, True), (_MISSING, True)):
+        await w.ask(actions.set_draft(w.name, number, draft=draft))
+        w.note(w.people.issue(repo, pull.number).pull.draft)
+    w.permit(contents="read")
+    await w.ask(actions.set_draft(w.name, pull.number, draft=True))
+    w.permit(pull_requests="read")
+    await w.ask(actions.request_reviewers(w.name, pull.number, ["hubot"]))
+
+
+@scenario
+async def started_workflows(w: World) -> None:
+    repo, actions = w.filled_repo(), w.github.actions
+    w.permit(actions="write")
+    me, past = await w.github.accounts.me(), datetime(2020, 1, 1, tzinfo=UTC)
+    files = {".github/workflows/nightly.yml": _NIGHTLY, ".github/workflows/push.yml": "on: push\njobs: {}\n"}
+    w.people.commit(repo, files, message="Nightly", author="mona")
+    for name, branch, inputs in (
+        ("nightly.yml", "main", {"suite": f"all {SECRET}"}),
+        ("nightly.yml", "main", {}),
+        ("nightly.yml", "main", {"suite": "all", "more": "1"}),
+        ("nightly.yml", "absent", {}),
+        ("push.yml", "main", {}),
+        ("absent.yml", "main", {}),
+    ):
+        await w.ask(actions.start_workflow(w.name, name, branch=branch, inputs=inputs))
+    for author, since in ((me, past), (me, datetime(2100, 1, 1, tzinfo=UTC)), (replace(me, login="mona"), past)):
+        await w.ask(actions.find_dispatched_run(w.name, "nightly.yml", branch="main", author=author, since=since))
+    w.permit(actions="read")
+    await w.ask(actions.start_workflow(w.name, "nightly.yml", branch="main", inputs={"suite": "all"}))
+
+
+@scenario
+async def discussions(w: World) -> None:
+    w.permit(discussions="write")
+    repo, actions = w.filled_repo(), w.github.actions
+    me = await w.github.accounts.me()
+    w.people.open_discussion(repo, "General", author="mona", title="How?", body=_MARK)
+    await w.ask(actions.read_state(w.name, discussions=[1, 2], lists=["categories"]))
+    await w.ask(actions.find_discussion(w.name, me.id, _MARK))
+    for category, body in (("general", f"{_MARK} {SECRET}"), ("Absent", "So"), ("General", " ")):
+        await w.ask(actions.create_discussion(w.name, category=category, title="Why", body=body))
+    await w.ask(actions.find_discussion(w.name, me.id, _MARK))
+    w.people.comment_discussion(repo, 1, author="mona", body=_MARK)
+    await w.ask(actions.find_discussion_comment(w.name, 1, me.id, _MARK))
+    for number, body in ((1, f"{_MARK} {SECRET}"), (_MISSING, "So"), (1, " ")):
+        await w.ask(actions.comment_discussion(w.name, number, body))
+    await w.ask(actions.find_discussion_comment(w.name, 1, me.id, _MARK))
+    w.people.lock_discussion(repo, 1, by="mona")
+    await w.ask(actions.comment_discussion(w.name, 1, "Late"))
+    await w.ask(actions.read_state(w.name, discussions=[1]))
+    w.note(w.people.open_issue(repo, author="mona", title="It breaks").number)
+    w.permit(discussions="")
+    await w.ask(actions.create_discussion(w.name, category="General", title="Why", body="So"))
+    await w.ask(actions.read_state(w.name, discussions=[1], lists=["categories"]))
+
+
+@scenario
+async def states(w: World) -> None:
+    repo, actions = w.filled_repo(), w.github.actions
+    issue, pull = w.people.open_issue(repo, author="mona", title="It breaks", labels=["Bug"]), w.pull(repo, draft=True)
+    w.people.lock(repo, issue.number)
+    w.people.add_milestone(repo, "v1", author="mona")
+    w.people.add_issue_type(w.owner, "Task")
+    w.people.add_rules(repo, "pull_request", branches="main")
+    w.people.add_rules(repo, {"type": "branch_name_pattern", "parameters": {"operator": "contains", "pattern": "o"}})
+    w.set_branch(repo, "old", w_head(w, repo))
+    w.people.add_rules(repo, "required_signatures", branches="old", classic=True)
+    await w.ask(
+        actions.read_state(
+            w.name,
+            numbers=[issue.number, pull.number, pull.number, _MISSING],
+            labels=["bug", "absent"],
+            logins=["Mona", "hubot", "absent", w.owner],
+            branches=["main", "topic", "old", "absent"],
+            lists=["milestones", "types"],
+        )
+    )
+    await w.ask(actions.read_state(f"{w.owner}/absent", numbers=[1]))
+    w.permit(issues="", pull_requests="")
+    await w.ask(actions.read_state(w.name, numbers=[issue.number]))
 
 
 # Faults

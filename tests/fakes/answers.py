@@ -265,7 +265,7 @@ _READ, _WRITE = "issues|pull_requests:read", "issues|pull_requests:write"
 
 @route("GET", "issues/{}", _READ)
 def read_issue(request: Request, number: str) -> Json:
-    return _issue(request, request.thread(number))
+    return issue_json(request, request.thread(number))
 
 
 @route("GET", "issues", _READ)
@@ -277,7 +277,7 @@ def list_issues(request: Request) -> list[Json]:
         if query.get("state", "open") in {"all", thread.state}
         and query.get("creator") in {None, _login(request, thread.author_id)}
     ]
-    return request.page(threads, lambda thread: _issue(request, thread))
+    return request.page(threads, lambda thread: issue_json(request, thread))
 
 
 def _login(request: Request, account_id: int) -> str:
@@ -290,18 +290,26 @@ def create_issue(request: Request) -> Json:
     title = request.text("Issue", "title")
     check_length(request.body.get("body") or "", "Issue", "body")
     thread = request.site.open_issue(
-        request.repo, author=request.app.bot.login, title=title, body=request.body.get("body")
+        request.repo,
+        author=request.app.bot.login,
+        title=title,
+        body=request.body.get("body"),
+        labels=request.body.get("labels") or (),
     )
-    return _issue(request, thread)
+    return issue_json(request, thread)
 
 
 def _page_of(request: Request, thread: FakeThread) -> str:
     return request.html("pull" if thread.pull else "issues", thread.number)
 
 
-def _issue(request: Request, thread: FakeThread) -> Json:
+def issue_json(request: Request, thread: FakeThread) -> Json:
     return {
         **request.texts(thread.body),
+        "id": thread.id,
+        "assignees": [request.user(number) for number in thread.assignees],
+        "milestone": {"title": thread.milestone} if thread.milestone else None,
+        "type": {"name": thread.type} if thread.type and thread.pull is None else None,
         "number": thread.number,
         "state": thread.state,
         "locked": thread.locked,

@@ -176,7 +176,9 @@ def _jobs(request: Request, run: FakeRun, attempt: int) -> Json:
 
 @route("GET", "actions/workflows/{}/runs", "actions:read")
 def list_runs(request: Request, workflow_id: str) -> Json:
-    runs = [run for run in reversed(request.repo.runs) if run.workflow_id == int(workflow_id)]
+    runs = [
+        run for run in reversed(request.repo.runs) if workflow_id in {str(run.workflow_id), run.path.rpartition("/")[2]}
+    ]
     if not runs:
         raise not_found()
     query = request.query
@@ -186,6 +188,8 @@ def list_runs(request: Request, workflow_id: str) -> Json:
         if query.get("branch", run.head_branch) == run.head_branch
         and query.get("head_sha", run.head_sha) == run.head_sha
         and query.get("event", run.event) == run.event
+        and query.get("actor", run.actor) == run.actor
+        and iso(run.created_at) >= query.get("created", "").removeprefix(">=")
         and query.get("status") in {None, *(("queued",) if run.is_queued else ("completed", run.conclusion))}
     ]
     return {"workflow_runs": request.page(runs, lambda run: _run(request, run))}

@@ -23,6 +23,7 @@ from typing import Any, TypeVar, Unpack
 
 from typing_extensions import override
 
+from bot.github.actions import Actions
 from bot.github.app import Tokens
 from bot.github.auth import AppIdentity, InstallationAuth
 from bot.github.checks import Checks, Runs
@@ -32,7 +33,7 @@ from bot.github.issues import Comments, Pulls, Reviews, Threads
 from bot.github.repos import Accounts, Commits, Repos
 from bot.github.types import Answer, GitHubError, remedy_for
 from localhub.api.auth import HubError
-from tests.fakes import answers, check_answers
+from tests.fakes import action_answers, answers, check_answers
 from tests.fakes.graphql_answers import graphql_answer
 from tests.fakes.routing import Request, answer
 from tests.fakes.site import FakeFile, FakeRepo, FakeSite, FakeThread, tree_id
@@ -51,7 +52,7 @@ __all__ = [
     "tree_id",
 ]
 
-ROUTED = (answers, check_answers)
+ROUTED = (answers, check_answers, action_answers)
 """The modules that register routes."""
 _Part = TypeVar("_Part", bound=type)
 _CALL: ContextVar[str] = ContextVar("call", default="")
@@ -87,6 +88,7 @@ class FakeGitHub(GitHub):
         self.reviews = FakeReviews(connection, redact)
         self.checks = FakeChecks(connection, redact, self.accounts)
         self.runs = FakeRuns(connection)
+        self.actions = FakeActions(connection, redact)
         self.commits = FakeCommits(connection, redact, self.repos)
         self.tokens = FakeTokens(connection, on_mint)
 
@@ -252,6 +254,11 @@ class FakeChecks(Checks):
 
 @_recorded("runs")
 class FakeRuns(Runs):
+    pass
+
+
+@_recorded("actions")
+class FakeActions(Actions):
     pass
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from bot.github import graphql
@@ -12,6 +14,8 @@ from localhub.api.routing import check_length
 from tests.fakes.answers import create_branch, demand_rules, demand_workflow_access, iso, open_pull, repo_json
 from tests.fakes.routing import Json, Request, demand_writable
 from tests.fakes.site import (
+    FakeComment,
+    FakeDiscussion,
     FakeFile,
     FakeRepo,
     FakeThread,
@@ -28,6 +32,11 @@ def graphql_answer(request: Request, query: str, variables: Mapping[str, Any]) -
     request.site.requests.append("POST graphql")
     if query == graphql.COMMENT:
         return {"node": _comment_node(request, variables["id"])}
+    if query in _MUTATIONS:
+        try:
+            return _MUTATIONS[query](request, variables)
+        except HubError as error:
+            raise HubError(error.status if error.status in {403, 404} else 400, _message(error)) from error
     if query in {graphql.COMMIT, graphql.NEW_BRANCH, graphql.NEW_BRANCH_WITH_PULL}:
         return _mutate(request, variables)
     name = f"{variables['owner']}/{variables['name']}"
@@ -36,21 +45,28 @@ def graphql_answer(request: Request, query: str, variables: Mapping[str, Any]) -
         sha = repo.branches.get(variables["ref"].removeprefix("refs/heads/"))
         return {"repository": _graphql_facts(request, repo) | {"ref": _target(sha)}}
     if query == graphql.THREAD:
-        thread = repo.threads.get(variables["number"])
-        hidden = not {request.app.permissions.get(name) for name in ("issues", "pull_requests")} & {"read", "write"}
-        shown = None if thread is None or (repo.installed and hidden) else _graphql_thread(request, repo, thread)
+        thread = None if _hides_threads(request, repo) else repo.threads.get(variables["number"])
+        shown = None if thread is None else _graphql_thread(request, repo, thread)
         return {"repository": _graphql_facts(request, repo) | {"issueOrPullRequest": shown}}
     if query == graphql.LABELS:
         thread = repo.threads.get(variables["number"])
         return {"repository": {"issueOrPullRequest": thread and _labels(request, thread)}}
-    refs = {name: ref for name, ref in variables.items() if name not in {"owner", "name"}}
+    if query in {graphql.PULL_ID, graphql.DISCUSSIONS, graphql.DISCUSSION_COMMENTS}:
+        return {"repository": _read_one(request, repo, query, variables)}
+    return {"repository": _read_several(request, repo, query, variables)}
+
+
+def _read_several(request: Request, repo: FakeRepo, query: str, variables: Mapping[str, Any]) -> Json:
+    """Answer a query for any number of objects."""
+    if (objects := _read_objects(request, repo, query, variables)) is not None:
+        return objects
+    values = {name: value for name, value in variables.items() if name not in {"owner", "name"}}
     for with_rules in (False, True):
-        if query == graphql.branches_query(len(refs), with_rules=with_rules):
-            return {"repository": {name: _branch(repo, ref, with_rules) for name, ref in refs.items()}}
-    blobs = {name: sha for name, sha in variables.items() if name not in {"owner", "name"}}
-    if query == graphql.blobs_query(len(blobs)):
+        if query == graphql.branches_query(len(values), with_rules=with_rules):
+            return {name: _branch(repo, ref, with_rules) for name, ref in values.items()}
+    if query == graphql.blobs_query(len(values)):
         files = {file.sha: file for commit in repo.commits.values() for file in commit.tree.values()}
-        return {"repository": {name: _blob(files.get(sha)) for name, sha in blobs.items()}}
+        return {name: _blob(files.get(sha)) for name, sha in values.items()}
     raise AssertionError(f"FakeGitHub does not know the operation {query}")
 
 
@@ -84,6 +100,11 @@ def _graphql_facts(request: Request, repo: FakeRepo) -> Json:
     }
     head = _target(repo.branches.get(repo.default_branch))
     return facts | {"defaultBranchRef": None if head is None else {"name": repo.default_branch, **head}}
+
+
+def _hides_threads(request: Request, repo: FakeRepo) -> bool:
+    held = {request.app.permissions.get(name) for name in ("issues", "pull_requests")}
+    return repo.installed and not held & {"read", "write"}
 
 
 def _branch(repo: FakeRepo, ref: str, with_rules: bool) -> Json | None:  # noqa: FBT001 - of the one caller
@@ -125,6 +146,8 @@ def _graphql_thread(request: Request, repo: FakeRepo, thread: FakeThread) -> Jso
         # As an actor a bot goes without the suffix of its login.
         "user": None if account is None else {"id": account.id, "login": account.login.removesuffix("[bot]")},
         "labels": {"nodes": [{"name": name} for name in thread.labels]},
+        "assignees": {"nodes": [request.user(number) for number in thread.assignees]},
+        "milestone": {"title": thread.milestone} if thread.milestone else None,
     }
     if pull is None:
         return shown | {"issueState": thread.state.upper()}
@@ -249,3 +272,123 @@ def _graphql_commit(request: Request, fields: Mapping[str, Any]) -> Json:
             "parents": {"nodes": [{"oid": head.sha}]},
         }
     }
+
+
+def _read_one(request: Request, repo: FakeRepo, query: str, variables: Mapping[str, Any]) -> Json:
+    if query == graphql.PULL_ID:
+        thread = repo.threads.get(variables["number"])
+        if thread is None or thread.pull is None:
+            return {"pullRequest": None}
+        return {"pullRequest": {"id": f"PR_{thread.id}", "isDraft": thread.pull.draft}}
+    request.demand(repo, "discussions", "read")
+    if query == graphql.DISCUSSIONS:
+        return {"discussions": {"nodes": [_discussion(request, repo, each) for each in repo.discussed.values()]}}
+    discussion = repo.discussed.get(variables["number"])
+    comments = (
+        [_discussion_comment(request, repo, discussion, each) for each in discussion.comments] if discussion else []
+    )
+    return {"discussion": {"comments": {"nodes": comments}} if discussion else None}
+
+
+def _read_objects(request: Request, repo: FakeRepo, query: str, variables: Mapping[str, Any]) -> Json | None:
+    """Answer `graphql.state_query`; None for another query."""
+    names = {name: value for name, value in variables.items() if name not in {"owner", "name"}}
+    counts = Counter(name.rstrip("0123456789") for name in names)
+    if not counts.keys() <= {"thread", "discussion", "label", "login", "branch"}:
+        return None
+    for lists in (["milestones"], ["categories"], []):
+        if query == graphql.state_query(counts, lists):
+            if "discussion" in counts or "categories" in lists:
+                request.demand(repo, "discussions", "read")
+            nodes: Json = {
+                "milestones": [{"title": title} for title in repo.milestones],
+                "categories": [{"id": f"DC_{number}", "name": name} for name, number in repo.categories.items()],
+            }
+            objects = {
+                name: _read_object(request, repo, name.rstrip("0123456789"), value) for name, value in names.items()
+            }
+            return {"id": f"R_{repo.id}", **objects, **{name: {"nodes": nodes[name]} for name in lists}}
+    return None
+
+
+def _read_object(request: Request, repo: FakeRepo, kind: str, value: Any) -> Json | None:  # noqa: ANN401 - a number or name
+    match kind:
+        case "thread":
+            thread = None if _hides_threads(request, repo) else repo.threads.get(value)
+            return None if thread is None else _graphql_thread(request, repo, thread)
+        case "discussion":
+            discussion = repo.discussed.get(value)
+            return None if discussion is None else _discussion(request, repo, discussion)
+        case "label":
+            label = repo.labels.get(value.lower())
+            return None if label is None else {"name": label}
+        case "login":
+            roles = ("triage", "write", "maintain", "admin")
+            people = [user for user in request.site.users.values() if request.site.role_of(repo, user) in roles]
+            return {"nodes": [{"login": user.login} for user in people if user.type == "User"]}
+        case _:
+            return _branch(repo, value, True)  # noqa: FBT003 - with its rules
+
+
+def _discussion(request: Request, repo: FakeRepo, value: FakeDiscussion) -> Json:
+    page = f"{request.site.url}/{repo.full_name}/discussions/{value.number}"
+    shown = {"number": value.number, "closed": False, "locked": value.locked}
+    return {**shown, **_written(request, f"D_{value.id}", page, value.author_id, value.body)}
+
+
+def _discussion_comment(request: Request, repo: FakeRepo, value: FakeDiscussion, comment: FakeComment) -> Json:
+    page = f"{request.site.url}/{repo.full_name}/discussions/{value.number}#discussioncomment-{comment.id}"
+    return _written(request, f"DC_{comment.id}", page, comment.author_id, comment.body)
+
+
+def _written(request: Request, node_id: str, page: str, author_id: int, body: str) -> Json:
+    account = request.site.users[author_id]
+    user = {"id": account.id, "login": account.login.removesuffix("[bot]")}
+    return {"node_id": node_id, "html_url": page, "body": body, "user": user}
+
+
+def _set_draft(request: Request, variables: Mapping[str, Any], *, draft: bool) -> Json:
+    name = "convertPullRequestToDraft" if draft else "markPullRequestReadyForReview"
+    for repo in request.site.repos.values():
+        for thread in repo.threads.values():
+            if thread.pull is not None and variables["id"] == f"PR_{thread.id}":
+                request.demand(repo, "issues|pull_requests", "write")
+                request.demand(repo, "contents", "write")
+                thread.pull.draft = draft
+                return {name: {"clientMutationId": None}}
+    raise HubError(404, "Could not resolve to a node.")
+
+
+def _create_discussion(request: Request, variables: Mapping[str, Any]) -> Json:
+    new, site = variables["new"], request.site
+    repo = _by_node(request, new["repositoryId"], "discussions")
+    category = next(name for name, number in repo.categories.items() if new["categoryId"] == f"DC_{number}")
+    for name in ("title", "body"):
+        if not new[name].strip():
+            raise HubError(422, f"{name.capitalize()} can't be blank")
+        check_length(new[name], "Discussion", name)
+    made = site.open_discussion(repo, category, author=request.app.bot.login, title=new["title"], body=new["body"])
+    return {"createDiscussion": {"discussion": _discussion(request, repo, made)}}
+
+
+def _add_discussion_comment(request: Request, variables: Mapping[str, Any]) -> Json:
+    new, site = variables["new"], request.site
+    for repo in site.repos.values():
+        for discussion in repo.discussed.values():
+            if new["discussionId"] == f"D_{discussion.id}":
+                _graphql_repo(request, repo, repo.full_name, ("discussions", "write"))
+                if not new["body"].strip():
+                    raise HubError(422, "Body can't be blank")
+                check_length(new["body"], "DiscussionComment", "body")
+                login = request.app.bot.login
+                comment = site.comment_discussion(repo, discussion.number, author=login, body=new["body"])
+                return {"addDiscussionComment": {"comment": _discussion_comment(request, repo, discussion, comment)}}
+    raise HubError(404, "Could not resolve to a node.")
+
+
+_MUTATIONS: Mapping[str, Callable[[Request, Mapping[str, Any]], Json]] = {
+    graphql.DRAFT: partial(_set_draft, draft=True),
+    graphql.READY: partial(_set_draft, draft=False),
+    graphql.NEW_DISCUSSION: _create_discussion,
+    graphql.NEW_DISCUSSION_COMMENT: _add_discussion_comment,
+}

@@ -122,6 +122,30 @@ class FakeLineComment(FakeComment):
 
 
 @dataclass(slots=True)
+class FakeField:
+    """A field of an organization's issues; `options` are a selection's values with their ids."""
+
+    id: int
+    name: str
+    data_type: str
+    options: list[tuple[int, str]]
+
+
+@dataclass(slots=True)
+class FakeDiscussion:
+    """A discussion."""
+
+    id: int
+    number: int
+    author_id: int
+    category: str
+    title: str
+    body: str
+    locked: bool = False
+    comments: list[FakeComment] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class FakeReview:
     id: int
     author_id: int
@@ -143,6 +167,7 @@ class FakePull:
     draft: bool = False
     merged: bool = False
     merge_check: tuple[str, str] | None = None
+    reviewers: list[int] = field(default_factory=list)
     reviews: list[FakeReview] = field(default_factory=list)
     line_comments: list[FakeLineComment] = field(default_factory=list)
 
@@ -153,6 +178,9 @@ class FakeThread:
 
     Attributes:
         settings: names of labels with the account that set each, and when.
+        fields: values of the organization's fields by name.
+        parent: number of the issue that it is a sub-issue of; 0 without one.
+        duplicate_of: id of the issue that it duplicates; 0 without one.
     """
 
     id: int
@@ -169,6 +197,13 @@ class FakeThread:
     settings: list[tuple[str, int, datetime]] = field(default_factory=list)
     renamed_at: datetime | None = None
     edited_at: datetime | None = None
+    state_reason: str | None = None
+    assignees: list[int] = field(default_factory=list)
+    milestone: str = ""
+    type: str = ""
+    fields: dict[str, Any] = field(default_factory=dict)
+    parent: int = 0
+    duplicate_of: int = 0
 
 
 @dataclass(slots=True)
@@ -214,7 +249,7 @@ class FakeJob:
 
 @dataclass(slots=True)
 class FakeRun:
-    """A workflow run; `earlier` has the conclusions of the attempts before this one."""
+    """A workflow run; `earlier` has the conclusions of the attempts before this one, `actor` a login."""
 
     id: int
     workflow_id: int
@@ -231,6 +266,8 @@ class FakeRun:
     earlier: tuple[str, ...] = ()
     is_queued: bool = False
     jobs: list[FakeJob] = field(default_factory=list)
+    actor: str = ""
+    inputs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -252,6 +289,8 @@ class FakeRepo:
         fork_of: the id of the repository that was forked.
         pull_heads: the commits of `refs/pull/N/head`, by number.
         roles: by account id.
+        labels: by their names in lower case.
+        categories: of discussions, with their ids.
     """
 
     id: int
@@ -266,6 +305,10 @@ class FakeRepo:
     pull_heads: dict[int, str] = field(default_factory=dict)
     roles: dict[int, Role] = field(default_factory=dict)
     threads: dict[int, FakeThread] = field(default_factory=dict, repr=False)
+    labels: dict[str, str] = field(default_factory=dict, repr=False)
+    milestones: list[str] = field(default_factory=list, repr=False)
+    categories: dict[str, int] = field(default_factory=dict, repr=False)
+    discussed: dict[int, FakeDiscussion] = field(default_factory=dict, repr=False)
     checks: list[FakeCheck] = field(default_factory=list, repr=False)
     statuses: list[FakeStatus] = field(default_factory=list, repr=False)
     runs: list[FakeRun] = field(default_factory=list, repr=False)
@@ -320,6 +363,7 @@ class FakeSite:
         calls: the calls of all clients in order, e.g. `comments.create`; with those that a call makes itself.
         requests: the requests of all clients in order, by their routes, e.g. `POST issues/{}/comments`.
         on_call: called with each of them before it begins; may edit the site.
+        types, fields: of the issues of an organization, by its login.
         session: tokens, limits and the pace of writes, shared by all clients.
     """
 
@@ -333,6 +377,8 @@ class FakeSite:
     calls: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     on_call: Callable[[str], None] | None = None
+    types: dict[str, list[str]] = field(default_factory=dict)
+    fields: dict[str, list[FakeField]] = field(default_factory=dict)
     session: AppSession = field(default_factory=lambda: AppSession(0.0))
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     _faults: dict[str, list[_Fault]] = field(default_factory=dict)
@@ -586,7 +632,7 @@ class FakeSite:
     def open_issue(
         self, repo: FakeRepo, *, author: str, title: str, body: str | None = None, labels: Iterable[str] = ()
     ) -> FakeThread:
-        number, author_id = max(repo.threads, default=0) + 1, self.user(author).id
+        number, author_id = max((0, *repo.threads, *repo.discussed)) + 1, self.user(author).id
         thread = repo.threads[number] = FakeThread(self.new_id(), number, author_id, title, body)
         FakeSite.label(self, repo, number, *labels, by=author)
         return thread
@@ -686,7 +732,55 @@ class FakeSite:
     def label(self, repo: FakeRepo, number: int, *labels: str, by: str) -> None:
         thread, now, user_id = repo.threads[number], self.now(), self.user(by).id
         thread.settings += [(label, user_id, now) for label in labels if label not in thread.labels]
-        thread.labels = list(labels)
+        thread.labels = [repo.labels.setdefault(label.lower(), label) for label in labels]
+
+    # Plans and discussions
+
+    def create_label(self, repo: FakeRepo, name: str) -> None:
+        repo.labels.setdefault(name.lower(), name)
+
+    def add_milestone(self, repo: FakeRepo, title: str, *, author: str) -> None:
+        self.user(author)
+        repo.milestones.append(title)
+
+    def add_issue_type(self, owner: str, name: str) -> None:
+        self.types.setdefault(owner, []).append(name)
+
+    def add_issue_field(self, owner: str, name: str, data_type: str = "text", *, options: Sequence[str] = ()) -> None:
+        values = [(self.new_id(), option) for option in options]
+        self.fields.setdefault(owner, []).append(FakeField(self.new_id(), name, data_type, values))
+
+    def sub_issues(self, repo: FakeRepo, number: int) -> list[FakeThread]:
+        return [thread for thread in repo.threads.values() if thread.parent == number]
+
+    def add_category(self, repo: FakeRepo, name: str) -> None:
+        repo.categories.setdefault(name, self.new_id())
+
+    def open_discussion(
+        self, repo: FakeRepo, category: str, *, author: str, title: str, body: str = "Hello"
+    ) -> FakeDiscussion:
+        self.add_category(repo, category)
+        number, author_id = max((0, *repo.threads, *repo.discussed)) + 1, self.user(author).id
+        discussion = FakeDiscussion(self.new_id(), number, author_id, category, title, body)
+        repo.discussed[number] = discussion
+        return discussion
+
+    def comment_discussion(self, repo: FakeRepo, number: int, *, author: str, body: str) -> FakeComment:
+        now, discussion = self.now(), repo.discussed[number]
+        if discussion.locked:
+            raise HubError(403, "Discussion is locked.")
+        discussion.comments.append(FakeComment(self.new_id(), self.user(author).id, body, now, now))
+        return discussion.comments[-1]
+
+    def lock_discussion(self, repo: FakeRepo, number: int, *, by: str) -> None:
+        self.user(by)
+        repo.discussed[number].locked = True
+
+    def discussions(self, repo: FakeRepo) -> list[FakeDiscussion]:
+        return list(repo.discussed.values())
+
+    def discussion_comments(self, repo: FakeRepo, number: int) -> list[FakeComment]:
+        return repo.discussed[number].comments
 
     def edit_thread(
         self, repo: FakeRepo, number: int, *, by: str, title: str | None = None, body: str | None = None
@@ -849,6 +943,7 @@ class FakeSite:
             number=len(others) + 1,
             conclusion=conclusion,
             created_at=self.now(),
+            actor=actor,
         )
         repo.runs.append(run)
         self._add_jobs(run, jobs)
