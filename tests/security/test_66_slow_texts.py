@@ -46,6 +46,8 @@ from bot.ci_logs.workflow import describe_job
 from bot.domain import difference
 from bot.domain.grammar import parse_command, parse_merge_request
 from bot.domain.mail_reply import LINE_END, parse_reply, split_reply
+from bot.evaluation import leaks
+from bot.evaluation.mine import read_message
 from bot.jobs import waiting
 from bot.permissions.levels import allowed_commands
 from bot.permissions.repo_config import parse_config, parse_recipe
@@ -427,6 +429,26 @@ def _(text: str) -> None:
     shown = StepOutput(60_000)
     part = ListedLines(value="", text=f"head\n1 | {text}", path="a.py", version="v", first=1, last=1)
     shown.add_lines([part, part])
+
+
+_CHANGE = b"+".join(b"    new_%d = old_%d(value)\n" % (number, number) for number in range(400))
+_LEAKS = leaks.find_leaks(b"+" + _CHANGE, b"", [], numbers=[12], commits=sorted(f"{n:040x}" for n in range(2_000)))
+
+
+@_in_a_thread("text of a task", 25_000)
+def _(text: str) -> None:
+    _LEAKS.cut(text)
+    _LEAKS.cut_references(text[:2_000])
+
+
+@_in_a_thread("message of a commit", 25_000)
+def _(text: str) -> None:
+    read_message(text)
+
+
+@_in_a_thread("change before a task", 8_000)
+def _(text: str) -> None:
+    leaks.find_leaks(text.encode(), text.encode(), [text.encode()], numbers=[], commits=[])
 
 
 @pytest.mark.parametrize("name", ON_THE_LOOP)
