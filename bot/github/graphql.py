@@ -193,7 +193,7 @@ __typename
   {_THREAD} issueState: state assignees(first: 20) {{ nodes {{ id: databaseId login }} }} milestone {{ title }}
 }}
 ... on PullRequest {{
-  {_THREAD} pullState: state draft: isDraft from_fork: isCrossRepository
+  {_THREAD} pullState: state merged draft: isDraft from_fork: isCrossRepository
   assignees(first: 20) {{ nodes {{ id: databaseId login }} }} milestone {{ title }}
 }}
 """

@@ -211,9 +211,10 @@ class PullFacts(ThreadFacts):
 
 
 class TargetFacts(ThreadFacts):
-    """A thread that an action changes; `draft` and `from_fork` are a pull request's."""
+    """A thread that an action changes; `draft`, `merged` and `from_fork` are a pull request's."""
 
     draft: bool = False
+    merged: bool = False
     from_fork: bool = False
     assignees: People = Field(default=(), validation_alias=AliasPath("assignees", "nodes"))
     milestone: Text = Field(default="", validation_alias=AliasPath("milestone", "title"))

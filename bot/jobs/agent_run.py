@@ -45,6 +45,7 @@ from bot.git.tree import Tree
 from bot.git.workspace import WorkspaceRef
 from bot.jobs import material as material_module
 from bot.jobs import waiting
+from bot.jobs.actions import record_answer
 from bot.jobs.admission import Assignment, follow_edit
 from bot.jobs.candidates import Candidates
 from bot.jobs.context import AgentSpec, JobContext
@@ -374,6 +375,10 @@ async def _publish_stored(
             stored_patch = await asyncio.to_thread(context.services.work.excerpt, context.job.id)
             return await wait_for(context, request, completion=result.outcome.summary, patch=stored_patch)
         approved_tree, denial = "" if answer else request.tree_sha, answer
+    if request is not None and request.kind == "actions":
+        answer = await find_denial(context, request, assignment.closing or context.state.inbox.stop_reason)
+        if answer is not None:
+            await record_answer(context, answer)
     repo_id, source = assignment.snapshot.repo.id, assignment.source
     async with context.services.workspaces.open(context.job.id, repo_id, source) as tree:
         restored = await tree.restore(patch, expect=result.tree_sha)

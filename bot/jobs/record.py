@@ -27,7 +27,7 @@ from bot.publishing.outcome import CommitRef, Published
 from bot.publishing.status_view import DeniedCall, Progress, RecordPart
 from bot.queue.protocols import JobRecords
 
-WaitKind = Literal["permission", "question", "publication", "plan"]
+WaitKind = Literal["permission", "question", "publication", "plan", "actions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,11 @@ class Request:
     """A request for a user's approval or answer.
 
     Attributes:
-        kind: `publication`: of protected files; `plan`: to be carried out.
+        kind: `publication`: of protected files; `plan`: to be carried out; `actions`: the list of proposals.
         bound_to: a commit; another head invalidates the request.
         tree_sha: for a publication: the approved git tree.
         like: command patterns that approval can extend to for the rest of the run.
+        numbers: of the proposals in the list.
     """
 
     kind: WaitKind
@@ -49,6 +50,7 @@ class Request:
     until: float
     tree_sha: str = ""
     like: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
 
     def has_id(self, request_id: str) -> bool:
         return self.request_id.startswith(request_id.lower())
@@ -181,6 +183,36 @@ class ApprovalsRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActionResult:
+    """The result of a proposal; `requested` is stored before a request whose answer may be lost.
+
+    Attributes:
+        at: of the first request, in seconds since the epoch.
+        created: the number of the issue that it created.
+    """
+
+    state: Literal["requested", "applied", "refused", "failed"]
+    note: str = ""
+    url: str = ""
+    at: float = 0.0
+    created: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionsRecord:
+    """Answers to a run's proposals, and their results by number.
+
+    Attributes:
+        struck: the numbers that a person denied one by one.
+        denial: the reason that the rest was denied; empty if a person approved it, None without an answer.
+    """
+
+    struck: tuple[int, ...] = field(default=(), metadata={"progress": False})
+    denial: str | None = field(default=None, metadata={"progress": False})
+    results: Mapping[int, ActionResult] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """A finished run.
 
@@ -305,6 +337,7 @@ class JobRecord:
     result: RunResult | None = None
     verdict: Verdict | None = None
     published: Published = field(default_factory=Published)
+    actions: ActionsRecord = ActionsRecord()
     plan: str = ""
     answering: str | None = None
     undoing: CommitRef | None = None
@@ -372,6 +405,10 @@ class StoredRecord(StoredPart[JobRecord]):
     @property
     def check(self) -> RecordPart[CheckRecord]:
         return self._part(lambda record: record.check, lambda record, check: replace(record, check=check))
+
+    @property
+    def actions(self) -> RecordPart[ActionsRecord]:
+        return self._part(lambda record: record.actions, lambda record, value: replace(record, actions=value))
 
     @property
     def published(self) -> RecordPart[Published]:
@@ -480,7 +517,7 @@ def _merge(stored: Any, read: Any, written: Any) -> Any:  # noqa: ANN401 - parse
     return written
 
 
-_GROUPS = (JobRecord, CommentRecord, CheckRecord, ApprovalsRecord, Published)
+_GROUPS = (JobRecord, CommentRecord, CheckRecord, ApprovalsRecord, ActionsRecord, Published)
 
 
 def has_progress(before: str | None, after: str) -> bool:

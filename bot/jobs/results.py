@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal
 
 from agent_runtime import Outcome, Status
@@ -26,6 +27,7 @@ from bot.github.rate_limit import Urgency
 from bot.github.types import GitHubError, ReviewDraft
 from bot.jobs import waiting
 from bot.jobs.access import ThreadSnapshot, check_access, fetch_snapshot
+from bot.jobs.actions import apply_actions, plan_actions, request_actions
 from bot.jobs.admission import Assignment, add_pull, branch_number, decide, pin_format, read_format, refresh_pull
 from bot.jobs.context import JobContext
 from bot.jobs.material import compare_pull
@@ -42,6 +44,7 @@ from bot.publishing.checks import Verdict, verdict_of
 from bot.publishing.description import Description, parse_description
 from bot.publishing.markdown import clean, code, fence
 from bot.publishing.outcome import (
+    ActionView,
     CommitRef,
     Failed,
     Finished,
@@ -78,20 +81,56 @@ async def deliver(
     approved_tree: str = "",
     denial: str = "",
 ) -> JobOutcome:
-    """Publish the change, or request its approval.
+    """Publish the change and apply the proposals, or request an approval.
 
     Args:
         approved_tree: the git tree that a person approved.
-        denial: why an earlier request for approval was not granted.
+        denial: why an earlier request for the approval of the change was not granted.
     """
-    grant = assignment.grant
     context.github.raise_priority(Urgency.RESULT)
     # A run takes long enough for people to close the thread, to move the repository or to lose their role.
     access = await check_access(context.github, context.job, bounds=context.services.bounds)
     snapshot = fetch_snapshot(context.job, access)
     current = await refresh_pull(context, snapshot, assignment.snapshot.thread.continues)
     snapshot = snapshot if isinstance(current, Refusal) else current
-    publication = await _plan(context, assignment, current, run, change, approved_tree=approved_tree, denial=denial)
+    decision = await decide(context, current, assignment.settings.config, is_resumed=True)
+    actions = await plan_actions(context, assignment, decision, run)
+    if actions.waiting:
+        actions = await apply_actions(context, actions)  # those that need no approval
+    if (request := await request_actions(context, actions, bound_to=assignment.grant.bound_to_sha)) is not None:
+        return await wait_for(context, request, completion=run.summary, actions=actions.views)
+    present = Present(snapshot=snapshot, decision=decision)
+    outcome = await _deliver_change(
+        context, assignment, present, tree, run, change, approved_tree=approved_tree, denial=denial
+    )
+    if isinstance(outcome, Waiting):
+        return outcome
+    actions = await apply_actions(context, actions)
+    return replace(outcome, actions=actions.views)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present:
+    """The thread after the run, and what the job may do in it."""
+
+    snapshot: ThreadSnapshot
+    decision: Grant | Refusal
+
+
+async def _deliver_change(  # noqa: PLR0917 - the values of its one caller
+    context: JobContext,
+    assignment: Assignment,
+    present: Present,
+    tree: Tree,
+    run: Outcome,
+    change: Change,
+    *,
+    approved_tree: str,
+    denial: str,
+) -> JobOutcome:
+    grant, snapshot = assignment.grant, present.snapshot
+    plan = partial(_plan, context, assignment, present, run)
+    publication = await plan(change, approved_tree=approved_tree, denial=denial)
     is_new = run.status is Status.FINISHED and not approved_tree and not denial
     if publication.blocked and is_new and context.can_ask and not grant.dry_run:
         paths = [path for objection in publication.blocked for path in objection.files]
@@ -105,7 +144,7 @@ async def deliver(
     if publication.blocked and is_new and not context.can_ask:
         part = await remove_blocked(tree, change, publication.blocked, context.github.redact_text)
         if part.rest is not None:
-            publication = await _plan(context, assignment, current, run, part.rest, left_out=publication.blocked)
+            publication = await plan(part.rest, left_out=publication.blocked)
     published = await context.publish(
         publication,
         snapshot.repo,
@@ -142,6 +181,7 @@ async def wait_for(
     completion: str | None = None,
     files: tuple[FileChange, ...] = (),
     patch: str = "",
+    actions: tuple[ActionView, ...] = (),
 ) -> Waiting:
     """Post the request in full, and return the outcome of a waiting job."""
     pending = pending_view(context, request)
@@ -152,8 +192,9 @@ async def wait_for(
         completion=completion,
         files=files,
         patch=patch,
+        actions=actions,
     )
-    if request.kind == "publication" and not fits_comment(request.preview):
+    if request.kind in {"publication", "actions"} and not fits_comment(request.preview):
         parts = await post_parts(context, status_view(context, outcome))
         outcome = replace(outcome, pending=replace(pending, part_urls=parts))
     return outcome
@@ -219,7 +260,7 @@ def _plan_text(context: JobContext, run: Outcome) -> str:
 async def _plan(
     context: JobContext,
     assignment: Assignment,
-    current: ThreadSnapshot | Refusal,
+    present: Present,
     run: Outcome,
     change: Change,
     *,
@@ -229,11 +270,10 @@ async def _plan(
 ) -> Publication:
     if assignment.closing:
         return Publication(commit=None, pull_request=None)
-    decision = await decide(context, current, assignment.settings.config, is_resumed=True)
-    if isinstance(decision, Refusal):
-        withheld = Omission(cause="refused", reason=decision.reason)
+    if isinstance(present.decision, Refusal):
+        withheld = Omission(cause="refused", reason=present.decision.reason)
         return Publication(commit=None, pull_request=None, withheld=withheld)
-    snapshot = assignment.snapshot if isinstance(current, Refusal) else current
+    snapshot = present.snapshot
     is_new = assignment.grant.publish == "new_branch" and run.status is Status.FINISHED
     target = CommitTarget(
         base_branch=assignment.settings.config.base or snapshot.thread.base_ref,

@@ -47,6 +47,7 @@ from bot.queue.records import Signal, StoredJob
 
 _MESSAGE_CHARS = 8_000
 _WORDS_CHARS = 40
+_NUMBER_DIGITS = 3
 LONG_PLAN = "The plan is too long to be shown in full, so it cannot be approved. Ask for a shorter one."
 _NO_JOB = "No job is running in this thread."
 
@@ -293,11 +294,41 @@ async def _answer(
             if refusal.cause == "moved-head":
                 await stop_all(context, tuple(entry for entry in jobs if entry.job.id == target.id), refusal.reason)
             raise _NoMatchError(refusal.cause, refusal.reason)
+    if request.kind == "actions" and not approved and (numbers := read_numbers(note)):
+        await _strike(context, target, request, numbers)
+        return
     if like and not request.like:
         plain = f"`{context.job.trigger} approve {request.request_id}`"
         text = f"No similar call can be approved with {code(request.request_id)}. Answer {plain}."
         raise _NoMatchError("nothing-alike", text)
     await _store_answer(context, target, request, approved=approved, note=note, like=request.like if like else ())
+
+
+def read_numbers(words: str) -> tuple[int, ...]:
+    """Return the numbers that a denial begins with, as in `2, 4 and #5 because …`."""
+    numbers: list[int] = []
+    for word in words.replace(",", " ").split():
+        digits = word.removeprefix("#").rstrip(".:;")
+        if digits.isascii() and digits.isdecimal() and len(digits) <= _NUMBER_DIGITS:
+            numbers.append(int(digits))
+        elif word.casefold() != "and":
+            break
+    return tuple(numbers)
+
+
+async def _strike(context: JobContext, target: Job, request: Request, numbers: tuple[int, ...]) -> None:
+    """Deny single proposals of a list; deny the request if none is left."""
+    if unknown := set(numbers) - set(request.numbers):
+        listed = ", ".join(map(str, sorted(unknown)))
+        raise _NoMatchError("no-such-action", f"The list {code(request.request_id)} has no number {listed}.")
+    await context.record.update(lambda record: replace(record, answering=request.request_id))
+    record = await context.record_of(target).actions.update(
+        lambda actions: replace(actions, struck=tuple(sorted({*actions.struck, *numbers})))
+    )
+    if set(request.numbers) <= set(record.struck):
+        await _store_answer(context, target, request, approved=False, note="every action of the list")
+    else:
+        await context.queue.wake(target.id)
 
 
 async def approval_refusal(

@@ -103,6 +103,11 @@ class _OldReferences(Allowlist):
         return match[0] in self.active
 
 
+def keep_marks(body: str, old: str) -> str:
+    """Return a new body with the bot's marks of the old one."""
+    return "\n\n".join([body, *(mark for mark in _MARK.findall(old) if mark not in body)])
+
+
 def parse_description(
     completion: str, old: Description, *, commit_format: CommitFormat, template: str, allowed: Allowlist
 ) -> Description | None:

@@ -394,12 +394,17 @@ _QUERIES = {"", "plain=1"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowlist:
-    """Mentions, references and links that may stay active: the user, thread, server and repository of a job."""
+    """Mentions, references and links that may stay active: the user, thread, server and repository of a job.
+
+    Attributes:
+        all_threads: whether references to other threads of the repository stay active, too.
+    """
 
     login: str
     number: int
     server: str
     repo: str
+    all_threads: bool = False
 
     def permits_link(self, url: str) -> bool:
         """Whether the link leads to a read-only page of this repository, and not to another thread."""
@@ -423,7 +428,8 @@ class Allowlist:
         return name.casefold() == self.login.casefold()
 
     def permits_reference(self, text: str) -> bool:
-        return text in {f"#{self.number}", f"{self.repo}#{self.number}"}
+        is_local = self.all_threads and text.startswith("#")
+        return is_local or text in {f"#{self.number}", f"{self.repo}#{self.number}"}
 
     def permits_match(self, match: re.Match[str]) -> bool:
         if match["ref"] is not None:

@@ -79,6 +79,31 @@ class Published:
     dry_run_note: str = ""
 
 
+ActionState = Literal["proposed", "waiting", "applied", "denied", "refused", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionView:
+    """A proposal of the agent, and its result.
+
+    Attributes:
+        sentence: plain text that names the action.
+        note: the reason that it was not applied, or the name of what it created.
+        url: of what it created.
+    """
+
+    number: int
+    sentence: str
+    state: ActionState = "proposed"
+    note: str = ""
+    url: str = ""
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the agent wanted more than was done, and no person denied it."""
+        return self.state in {"refused", "failed"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingView:
     """A request that waits for a user's answer.
@@ -89,7 +114,7 @@ class PendingView:
         takes_replies: whether a comment without a command can answer.
     """
 
-    kind: Literal["permission", "question", "publication", "plan"]
+    kind: Literal["permission", "question", "publication", "plan", "actions"]
     request_id: str
     trigger: str
     reason: str = ""
@@ -112,6 +137,7 @@ class _Outcome:
         completion: the agent's final text.
         patch: the unpublished change.
         partial: whether the published change was not checked without the withheld files.
+        actions: the agent's proposals, if the run came to an end.
         leftovers: the patch of small files that build and test tools left.
     """
 
@@ -127,6 +153,7 @@ class _Outcome:
     review: ReviewDraft | None = None
     patch: str = ""
     partial: bool = False
+    actions: tuple[ActionView, ...] = ()
     withheld_diff: str = ""
     leftovers: str = ""
 
@@ -153,7 +180,7 @@ class Finished(_Outcome):
     @override
     def is_news(self) -> bool:
         is_red = self.verdict in {Verdict.RED, Verdict.SETUP_FAILED}
-        return bool(self.reply or self.files or is_red) or self.published != Published()
+        return bool(self.reply or self.files or self.actions or is_red) or self.published != Published()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from bot.github.types import (
     CheckStatus,
     Conclusion,
 )
+from bot.publishing.actions import render_action
 from bot.publishing.checks import Check, Standing, Verdict, failing_checks, verdict_of
 from bot.publishing.markdown import (
     COMMENT_LIMIT,
@@ -104,7 +105,16 @@ def status_markup(view: StatusView) -> BotMarkup:
     published = view.published
     pull_url = view.pull.html_url if view.pull is not None else ""
     commit_url = published.commit.url if published.commit is not None else ""
-    places = (view.run_url, view.failed_url, pull_url, published.review_url, commit_url, published.wip_url, *parts)
+    places = (
+        view.run_url,
+        view.failed_url,
+        pull_url,
+        published.review_url,
+        commit_url,
+        published.wip_url,
+        *parts,
+        *(each.url for each in view.actions),
+    )
     return BotMarkup(links=frozenset(filter(None, places)), marker=view.marker, tags=True)
 
 
@@ -195,6 +205,7 @@ def _template_values(view: StatusView, *, bare: bool = False) -> dict[str, objec
         "files": files[:_MAX_OPEN_FILES],
         "more_files": [] if bare else files[_MAX_OPEN_FILES:],
         "checks": checks_table(checks),
+        "actions": [render_action(item, view.allowed) for item in view.actions],
         "denied": [denied_line(item) for item in progress.denied[:_MAX_DENIED_CALLS]],
         "attempts": [attempt_line(item) for item in progress.attempts],
         "withheld_diff": "" if bare else render_withheld_diff(view),
@@ -205,6 +216,14 @@ def _template_values(view: StatusView, *, bare: bool = False) -> dict[str, objec
 
 
 def status_title(view: StatusView) -> tuple[str, str]:
+    sign, words = _result_title(view)
+    missing = sum(action.is_missing for action in view.actions)
+    if not missing or view.state == "waiting":
+        return sign, words
+    return "⚠️", f"{words}; {missing} of {plural(len(view.actions), 'action')} not done"
+
+
+def _result_title(view: StatusView) -> tuple[str, str]:
     if isinstance(view.outcome, Waiting) and view.outcome.service:
         sign, words = _STATES["parked"]
         return sign, f"{words} for {view.outcome.service}"
@@ -387,6 +406,7 @@ PENDING_HEADS = {
     "question": "A question.",
     "publication": "This requires your approval before it is published.",
     "plan": "This is a plan. Nothing has changed yet; approving it starts the work.",
+    "actions": "These actions require your approval.",
 }
 
 
@@ -465,7 +485,10 @@ def answer_commands(pending: PendingView) -> list[str]:
     if pending.kind == "question":
         return [fence(f"{pending.trigger} continue <your answer>")]
     verbs = ("approve", "deny") if is_approvable(pending) else ("deny",)
-    return [fence(f"{pending.trigger} {verb} {pending.request_id}") for verb in verbs]
+    lines = [f"{pending.trigger} {verb} {pending.request_id}" for verb in verbs]
+    # Single actions are denied first; then the rest waits.
+    single = [f"{pending.trigger} deny {pending.request_id} <numbers>"] if pending.kind == "actions" else []
+    return [fence(line) for line in (*lines, *single)]
 
 
 def similar_calls_offer(pending: PendingView) -> str:
@@ -667,6 +690,7 @@ def check_conclusion(view: StatusView, *, blocking: bool) -> Conclusion:
     if view.verdict is not None:
         result = _VERDICTS[view.verdict]
     is_partial = view.unreviewed is not None and view.unreviewed.is_partial
+    is_partial = is_partial or any(action.is_missing for action in view.actions)
     if result == "success" and (view.published.withheld or is_partial):
         result = "neutral"
     return result if blocking or result in _PASSING else "neutral"

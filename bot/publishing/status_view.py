@@ -43,7 +43,17 @@ from bot.github.types import PullLink
 from bot.prompt.reading import Unread
 from bot.publishing.checks import Check, Edits, Rerun, Verdict, judge_checks, parse_check, step_lines
 from bot.publishing.markdown import Allowlist, clean, code, duration, one_line
-from bot.publishing.outcome import Failed, Finished, JobOutcome, PendingView, Published, Refused, Stopped, Waiting
+from bot.publishing.outcome import (
+    ActionView,
+    Failed,
+    Finished,
+    JobOutcome,
+    PendingView,
+    Published,
+    Refused,
+    Stopped,
+    Waiting,
+)
 
 State = Literal["queued", "working", "waiting", "parked", "done", "stopped", "failed", "refused"]
 
@@ -337,6 +347,14 @@ class StatusView:
     @property
     def files(self) -> tuple[FileChange, ...]:
         return () if self.outcome is None else self.outcome.files
+
+    @property
+    def actions(self) -> tuple[ActionView, ...]:
+        """The agent's proposals, with their results once the run has ended."""
+        if self.outcome is not None:
+            return self.outcome.actions
+        number, proposals = self.allowed.number, self.progress.proposals
+        return tuple(ActionView(number=entry.number, sentence=entry.sentence(number)) for entry in proposals)
 
 
 T = TypeVar("T")
