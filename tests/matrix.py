@@ -202,6 +202,13 @@ ROWS: tuple[Row, ...] = (
         scripts=(FIX,),
         results=_everywhere(_COMMIT, issue=_NEW_PULL, fork=_NEEDS_LABEL),
     ),
+    Row(verb="triage", command="triage", scripts=(_ANSWERS,), results=_everywhere(_TEXT)),
+    Row(
+        verb="split",
+        command="split",
+        scripts=(_ANSWERS,),
+        results=_everywhere(_refusal("not an issue", "Only an issue has sub-issues"), issue=_TEXT),
+    ),
     Row(
         verb="undo",
         command="undo",

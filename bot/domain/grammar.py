@@ -434,6 +434,8 @@ _ANOTHER_COMMIT = re.compile(
 """The beginning of a text that says which commit is meant, and not why."""
 
 OPTIONS_OF_WORK = tuple(OPTIONS)
+_OF_RECIPES = ("model", "budget", "max-steps", "dry-run")
+_ON_PULL_REQUESTS = tuple(name for name in OPTIONS if name not in {"base", "new", "candidates"})
 _WITHOUT_PUBLISHING = tuple(name for name in OPTIONS if name not in {"dry-run", "new", "candidates"})
 
 
@@ -500,7 +502,7 @@ VERBS: tuple[Verb, ...] = (
         "[how]",
         "Merge the base branch into a pull request, and resolve the conflicts.",
         _work_parser(Resolve),
-        ("model", "budget", "max-steps", "dry-run"),
+        _OF_RECIPES,
     ),
     Verb(
         "review",
@@ -508,7 +510,7 @@ VERBS: tuple[Verb, ...] = (
         "[what to look at]",
         "Comment on the lines of a pull request, with suggestions to commit; I never approve one.",
         _work_parser(Review),
-        tuple(name for name in OPTIONS if name not in {"base", "new", "candidates"}),
+        _ON_PULL_REQUESTS,
     ),
     Verb(
         "describe",
@@ -516,7 +518,7 @@ VERBS: tuple[Verb, ...] = (
         "[what matters]",
         "Write the title and the description of a pull request, after an approval at the level `ask`.",
         _work_parser(Describe),
-        tuple(name for name in OPTIONS if name not in {"base", "new", "candidates"}),
+        _ON_PULL_REQUESTS,
     ),
     Verb(
         "explain",
@@ -549,7 +551,23 @@ VERBS: tuple[Verb, ...] = (
         "<recipe> [text]",
         "Start a recipe of this repository.",
         _run,
-        ("model", "budget", "max-steps", "dry-run"),
+        _OF_RECIPES,
+    ),
+    Verb(
+        "triage",
+        "work",
+        "[what matters]",
+        "Label an issue, set its type, link a duplicate, and ask for missing information.",
+        lambda text, options: _run(f"triage {text}", options),
+        _OF_RECIPES,
+    ),
+    Verb(
+        "split",
+        "work",
+        "[how]",
+        "Split an issue into sub-issues; approving the list creates them.",
+        lambda text, options: _run(f"split {text}", options),
+        _OF_RECIPES,
     ),
     Verb(
         "undo",
@@ -602,6 +620,7 @@ _IN_WORKFLOWS: Mapping[str, Mapping[Place, str]] = {
         ("workflow", "workflow without a key"),
         "Write the title and the description of a pull request; at the level `ask`, only show them.",
     ),
+    "split": dict.fromkeys(("workflow", "workflow without a key"), "Show the sub-issues of an issue; none is created."),
     "plan": {"workflow": f"{_PLAN}; `continue` starts the work.", "workflow without a key": f"{_PLAN}."},
     "continue": {
         "workflow": "Start the work on a finished plan.",

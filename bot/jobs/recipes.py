@@ -15,7 +15,7 @@ from bot.jobs.access import ReplacedRepositoryError
 from bot.jobs.context import JobContext
 from bot.jobs.repo_settings import cached_default_settings, find_recipe
 from bot.permissions.levels import Refusal
-from bot.permissions.repo_config import Recipe, RecipeError, RepoConfig
+from bot.permissions.repo_config import BUILT_IN_RECIPES, Recipe, RecipeError, RepoConfig, built_in_recipe
 from bot.publishing.markdown import code
 from bot.publishing.outcome import Finished, JobOutcome
 
@@ -28,12 +28,14 @@ async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | N
     """
     job, name = context.job, command.name
     try:
-        recipe = await find_recipe(context.github, job.repo.full_name, name)
+        recipe = await find_recipe(context.github, job.repo.full_name, name) or built_in_recipe(name)
     except RecipeError as error:
         return _not_valid(name, str(error).splitlines())
+    if name == "split" and job.thread.kind != "issue":
+        return Refusal(cause="no-issue", reason="Only an issue has sub-issues. Use `split` on an issue.")
     config = await cached_default_settings(context)
     if recipe is None:
-        known = [entry.name for entry in config.recipes]
+        known = [*(entry.name for entry in config.recipes), *BUILT_IN_RECIPES]
         hint = "".join(f" Did you mean {code(similar)}?" for similar in get_close_matches(name, known, n=1, cutoff=0.5))
         more = f"{code(f'{job.trigger} help')} lists all; for a task in your own words, use `fix`, `ask` or `test`."
         reason = f"There is no recipe {code(name)} in {code(RECIPE_DIR)} on the default branch.{hint} {more}"

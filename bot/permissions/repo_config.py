@@ -718,6 +718,17 @@ def parse_recipe(data: bytes, name: str) -> Recipe:
     return Recipe.model_construct(**dict(keys), name=name, text=text)
 
 
+BUILT_IN_RECIPES = ("split", "triage")
+"""Recipes of verbs, which a repository's file of the name replaces."""
+
+
+@cache
+def built_in_recipe(name: str) -> Recipe | None:
+    if name not in BUILT_IN_RECIPES:
+        return None
+    return parse_recipe((files("bot.permissions") / "recipes" / f"{name}.md").read_bytes(), name)
+
+
 def recipe_too_large(name: str, size: int) -> RecipeError:
     return RecipeError(f"{recipe_path(name)}: has {size:,} bytes; the limit is {MAX_RECIPE_BYTES:,}.")
 

@@ -9,6 +9,7 @@ import pytest
 
 from bot.domain.commands import RecipeDue
 from bot.domain.job import Actor, Job, JobState, Origin, Repo, Thread
+from bot.permissions.repo_config import BUILT_IN_RECIPES, built_in_recipe
 from tests.fakes.agent import reply
 from tests.fakes.hub import INSTALLATION
 from tests.seam import COMPLETION, FIX, FIXED_CALC, End, Seam, open_seam
@@ -243,3 +244,52 @@ async def test_a_recipe_says_in_the_thread_what_its_file_lets_it_say(tmp_path: P
         assert len(stage.bot_comments(issue.number)) == {"always": 2, "on-change": 1, "never": 0}[mode]
         reacted = [content for comment in issue.comments for _, content in comment.reactions]
         assert ("eyes" in reacted) is (mode != "never")
+
+
+async def _follow(stage: Seam, end: End) -> End:
+    job_id = (await stage.record(end.job_id)).leads_to
+    assert job_id is not None, end.status
+    return await stage.ended(job_id)
+
+
+@pytest.mark.parametrize("words", ["triage the crash", "run triage the crash"])
+async def test_triage_is_built_in_and_proposes_what_it_declares(tmp_path: Path, words: str) -> None:
+    async with open_seam(tmp_path, TRIAGED) as stage:
+        end = await _follow(stage, await stage.ask(stage.issue().number, f"/codepilot {words}"))
+        grant = stage.providers[0]
+    assert end.state is JobState.DONE
+    assert "/codepilot run triage" in end.status
+    assert "Triage this thread" in grant.tasks[0].goal
+    assert grant.tasks[0].goal.endswith("the crash")
+    assert "write_file" not in grant.specs[0].tools
+
+
+async def test_a_repository_replaces_a_built_in_recipe_by_its_own_file(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, TRIAGED, files=RECIPES) as stage:
+        await _follow(stage, await stage.ask(stage.issue().number, "/codepilot triage"))
+        assert stage.providers[0].tasks[0].goal.endswith("\nName the file that this issue is about.")
+
+
+async def test_a_broken_file_is_reported_and_not_replaced_by_the_built_in_recipe(tmp_path: Path) -> None:
+    files = FILES | {".github/codepilot/split.md": BROKEN}
+    async with open_seam(tmp_path, files=files) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot split")
+        assert (await stage.refusal(end)).startswith("recipe-invalid")
+
+
+@pytest.mark.parametrize(("word", "verb"), [("triaeg", "triage"), ("splitt", "split")])
+async def test_a_slip_of_a_built_in_recipe_is_corrected(tmp_path: Path, word: str, verb: str) -> None:
+    async with open_seam(tmp_path) as stage:
+        end = await stage.ask(stage.issue().number, f"/codepilot {word}")
+        assert f"`/codepilot {verb}`" in end.status
+
+
+def test_built_in_recipes_declare_few_actions_none_of_them_for_strangers() -> None:
+    recipes = {name: built_in_recipe(name) for name in BUILT_IN_RECIPES}
+    declared = {name: recipe.bounds.actions for name, recipe in recipes.items() if recipe is not None}
+    assert {name: [entry.kind for entry in entries] for name, entries in declared.items()} == {
+        "split": ["create-issue", "add-sub-issue"],
+        "triage": ["add-labels", "set-type", "close", "missing-information"],
+    }
+    assert all(entry.always_asks for entry in declared["split"])
+    assert [entry.kind for entry in declared["triage"] if entry.is_for_anyone] == ["missing-information"]
