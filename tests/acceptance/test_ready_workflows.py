@@ -194,12 +194,16 @@ async def test_the_maintenance_opens_a_pull_request(runner: Runner) -> None:
     assert COMPLETION in (_pull(runner).body or "")
 
 
-@pytest.mark.parametrize(("kind", "labels"), [("bug", ("bug",)), ("question", ())])
-async def test_the_triage_branches_on_the_answer(runner: Runner, kind: str, labels: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("label", ["bug", "wontfix"])
+async def test_the_triage_sets_the_declared_labels_on_an_issue_of_a_stranger(runner: Runner, label: str) -> None:
+    declared = "actions:\n  add-labels: {labels: [bug, question], from: anyone}\n"
+    runner.hub.commit(runner.repo, {".github/codepilot.yml": declared}, message="Declare", author="mona")
+    for name in ("bug", "wontfix"):
+        runner.hub.create_label(runner.repo, name)
     runner.hub.add_user("stranger")
     issue = runner.hub.open_issue(runner.repo, author="stranger", title="Adding is off by one")
-    answer = json.dumps({"kind": kind, "reason": "`add` counts one too many."})
-    run = await runner.run("triage", "issues", f"````completion\n```json\n{answer}\n```\n````\n")
+    proposal = f"```codepilot\npropose('add-labels', labels=['{label}'])\n```\n"
+    run = await runner.run("triage", "issues", proposal, "````completion\nIt counts one too many.\n````\n")
     assert run.succeeded, run.log[-6000:]
-    assert runner.hub.issue(runner.repo, issue.number).labels == labels
+    assert runner.hub.issue(runner.repo, issue.number).labels == (("bug",) if label == "bug" else ())
     assert runner.hub.comments(runner.repo, issue.number) == []
