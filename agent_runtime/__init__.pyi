@@ -13,8 +13,13 @@ from .agent.trust import TrustRequest as TrustRequest
 from .compat.coding import CodingAgent as CodingAgent
 from .compat.coding import CodingTools as CodingTools
 from .context.instructions import INSTRUCTION_FILES as INSTRUCTION_FILES
+from .context.instructions import SKILL_FOLDERS as SKILL_FOLDERS
+from .context.instructions import list_imports as list_imports
+from .context.instructions import order_instructions as order_instructions
+from .context.instructions import parse_instructions as parse_instructions
 from .context.instructions import read_instructions as read_instructions
 from .context.instructions import read_skills as read_skills
+from .context.instructions import select_files as select_files
 from .context.transcript import MemorySettings as MemorySettings
 from .core.errors import AgentError as AgentError
 from .core.errors import BoundExceededError as BoundExceededError

@@ -169,7 +169,9 @@ def order_instructions(paths: Iterable[str]) -> list[str]:
     """Return the instruction files among these, those of the whole repository first."""
     found = filter(is_instruction_file, paths)
     ranks = {path: rank for rank, path in enumerate(INSTRUCTION_FILES)}
-    return sorted(found, key=lambda path: (ranks.get(path, len(ranks)), path.count("/"), path))
+    return sorted(
+        found, key=lambda path: (ranks.get(path, 9), not path.startswith(_APPLY_TO_FOLDER), path.count("/"), path)
+    )
 
 
 def parse_instructions(files: Mapping[str, str]) -> InstructionSet:

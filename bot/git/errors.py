@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import re
 import signal
 from collections.abc import Sequence
@@ -47,6 +48,15 @@ class WorkspaceError(BotError):
         super().__init__(f"{reason} {remedy}")
         self.reason = reason
         self.remedy = remedy
+
+
+class LinkError(WorkspaceError):
+    """A file is a symbolic link; `target` is empty if it leaves the repository."""
+
+    def __init__(self, path: str, reason: str, remedy: str, content: bytes) -> None:
+        super().__init__(reason, remedy)
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(path), os.fsdecode(content)))
+        self.target = "" if target.startswith(("/", "..")) else target
 
 
 class CloneError(WorkspaceError):

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from bot.domain.commands import is_safe_branch
 from bot.domain.difference import ChangedFile
-from bot.git.change import REGULAR_MODES
+from bot.git.change import REGULAR_MODES, SYMLINK
 from bot.git.compare import Comparison, compare, read_patch
 from bot.git.errors import (
     REF_MISSING,
@@ -30,6 +30,7 @@ from bot.git.errors import (
     CommitGoneError,
     FetchTooLargeError,
     GitError,
+    LinkError,
     RepositoryEmptyError,
     WorkspaceError,
 )
@@ -176,14 +177,21 @@ class Mirror:
             if (path := names.get(name)) is None:
                 continue
             file, remedy = f"`{path}` of commit {sha[:10]}", "Commit a regular file there, or nothing."
-            if mode not in REGULAR_MODES:
-                kind = "a symbolic link" if mode == "120000" else "no file"
-                files[path] = WorkspaceError(f"{file} is {kind}.", remedy)
+            if mode == SYMLINK and size <= _LONGEST_PATH:
+                target = await self.git.run("cat-file", "blob", blob)
+                files[path] = LinkError(path, f"{file} is a symbolic link.", remedy, target)
+            elif mode not in REGULAR_MODES:
+                files[path] = WorkspaceError(f"{file} is no file.", remedy)
             elif size > limit:
                 files[path] = WorkspaceError(f"{file} has {size:,} bytes; the limit is {limit:,}.", "Make it shorter.")
             else:
                 files[path] = Blob(id=blob, content=await self.git.run("cat-file", "blob", blob))
         return files
+
+    async def list_blobs(self, sha: str) -> dict[str, str]:
+        """Return the ids of all files of a present commit, links included."""
+        listing = await self.git.run("ls-tree", "-r", "-z", "--full-tree", sha)
+        return await asyncio.to_thread(_parse_blobs, listing)
 
     async def read_many(self, sha: str, patterns: Sequence[str], *, most: int, limit: int) -> dict[str, Blob]:
         roots = sorted({pattern.partition("*")[0].rstrip("/") for pattern in patterns})
@@ -358,6 +366,11 @@ class Mirror:
             return RepositoryEmptyError("The repository is empty.", remedy, **ref)
         remedy = "Push the branch again, or give the command elsewhere."
         return BranchGoneError(f"`{_short_ref(source.ref)}` no longer exists.", remedy, **ref)
+
+
+def _parse_blobs(listing: bytes) -> dict[str, str]:
+    lines = (line.partition(b"\t") for line in listing.split(b"\0")[:-1])
+    return {os.fsdecode(name): facts.rpartition(b" ")[2].decode() for facts, _, name in lines}
 
 
 def _keep_ref(keep: str) -> str:

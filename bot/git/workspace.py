@@ -205,6 +205,10 @@ class Workspaces:
         mirror = await self._fetch(repo_id, source)
         return await mirror.read(source.sha, paths, limit=limit)
 
+    async def list_blobs(self, repo_id: int, source: Source) -> dict[str, str]:
+        mirror = await self._fetch(repo_id, source)
+        return await mirror.list_blobs(source.sha)
+
     async def read_many(
         self, repo_id: int, source: Source, patterns: Sequence[str], *, most: int, limit: int
     ) -> dict[str, Blob]:

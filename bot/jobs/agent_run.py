@@ -35,6 +35,7 @@ from agent_runtime import (
     Status,
     exact_patterns,
     is_covered,
+    select_files,
 )
 from bot.domain.commands import Edit, Review
 from bot.domain.errors import QueueError, StorageError
@@ -272,7 +273,10 @@ async def _run(context: JobContext, assignment: Assignment, tree: Tree, segment:
     state = context.state
     progress = (await context.record.read()).progress
     config = assignment.settings.config
-    instructions = {config.path: config.instructions, **assignment.settings.instructions}
+    files = select_files(
+        assignment.settings.instructions, "code-review" if isinstance(assignment.command, Review) else "coding-agent"
+    )
+    instructions = {config.path: config.instructions, **files}
     session = context.services.sessions.get(context.job.id) if context.services.sessions is not None else None
     # Elsewhere the failures are the task, or the pull request's own.
     is_on_base = context.job.thread.kind != "pull" and not assignment.snapshot.thread.continues

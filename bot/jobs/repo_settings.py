@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,15 +17,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agent_runtime import INSTRUCTION_FILES, SettingsError, require_output_schema
+from agent_runtime import SettingsError, require_output_schema
 from bot.domain.commands import RECIPE_DIR, recipe_path
 from bot.domain.errors import WrongInputError
 from bot.git.errors import WorkspaceError
-from bot.git.mirror import Blob, Source
+from bot.git.mirror import Source
 from bot.git.workspace import Workspaces
 from bot.github.client import GitHub
 from bot.github.types import FileTooLargeError, GitHubError
 from bot.jobs.access import PhaseReader
+from bot.jobs.agent_files import read_agent_files
 from bot.jobs.context import CONFIG_SECONDS, JobContext
 from bot.jobs.setup import RepoSettings
 from bot.permissions.levels import own_prefixes
@@ -48,9 +50,7 @@ from bot.publishing import pull_template
 from bot.publishing.pull_template import choose_template
 
 log = logging.getLogger(__name__)
-SKILL_FOLDERS = (".claude/skills", ".github/skills", ".codepilot/skills")
-"""The library's skill folders."""
-_MAX_SKILLS, _MAX_TITLES, _MAX_TEMPLATES = 30, 50, 20
+_MAX_TITLES, _MAX_TEMPLATES = 50, 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,41 +82,35 @@ async def read_settings_at(workspaces: Workspaces, repo_id: int, base: Source, p
         WorkspaceError: the commit could not be fetched, or a path is not a file.
     """
     other = OTHER_SPELLING if path == PATH else ""
-    paths = tuple(filter(None, (path, other, *INSTRUCTION_FILES)))
-    files = await workspaces.read_each(repo_id, base, paths, limit=MAX_BYTES)
-    blobs: dict[str, Blob | None] = {}
-    for name, result in files.items():
-        if not isinstance(result, WorkspaceError):
-            blobs[name] = result
-        elif name == path or (name == other and files[path] is None):
-            raise result
-        elif name != other:  # often a link to the other one
-            log.info("repository %d: %s is not read: %s", repo_id, name, result)
-    file = blobs[path]
-    if blobs.pop(other, None) is not None and file is None:
+    files = await workspaces.read_each(repo_id, base, [*filter(None, (path, other))], limit=MAX_BYTES)
+    file = files[path]
+    if isinstance(file, WorkspaceError):
+        raise file
+    if file is None and (spelled := files.get(other)) is not None:
+        if isinstance(spelled, WorkspaceError):
+            raise spelled
         config, warning = fallback_config(), f"`{OTHER_SPELLING}` is not read; rename it to `{PATH}`."
     else:
         config, warning = await _parse(file.content if file else None, path)
-    if path != PATH:  # what is built in protects the usual place alone
-        config = config.model_copy(update={"path": path, "protected": (*config.protected, path)})
-    texts = {name: blob.content.decode("utf-8", "replace") for name, blob in blobs.items() if blob and name != path}
-    skills = await workspaces.read_many(
-        repo_id,
-        base,
-        [f"{folder}/*/SKILL.md" for folder in SKILL_FOLDERS],
-        most=_MAX_SKILLS,
-        limit=MAX_BYTES,
-    )
-    ids = {name: blob.id if blob else None for name, blob in {**blobs, **skills}.items()}
+    agent_files = await read_agent_files(workspaces, repo_id, base)
+    # The built-in list has the names of the conventions, and of the usual configuration.
+    protected = [*map(_escape_glob, agent_files.followed), *([path] if path != PATH else [])]
+    if protected:
+        config = config.model_copy(update={"path": path, "protected": (*config.protected, *protected)})
     settings = RepoSettings(
         config=config,
         base_sha=base.sha,
-        instructions=texts,
-        skills={name: blob.content.decode("utf-8", "replace") for name, blob in skills.items()},
-        blobs=ids,
+        instructions=agent_files.instructions,
+        skills=agent_files.skills,
+        blobs={path: file.id if file else None, **agent_files.blobs},
         titles=await workspaces.read_titles(repo_id, base, most=_MAX_TITLES),
     )
+    warning = "\n\n".join(filter(None, (warning, agent_files.warning)))
     return FetchedSettings(settings=settings, warning=warning)
+
+
+def _escape_glob(path: str) -> str:
+    return re.sub(r"[*?[]", r"[\g<0>]", path)
 
 
 async def default_settings(reader: PhaseReader, repo: str, path: str = PATH) -> RepoConfig:

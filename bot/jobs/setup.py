@@ -16,7 +16,16 @@ from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from functools import cache
 
-from agent_runtime import CommandEnd, CommandRunner, Connection, Destination, Network, Quote, Sandbox
+from agent_runtime import (
+    CommandEnd,
+    CommandRunner,
+    Connection,
+    Destination,
+    Network,
+    Quote,
+    Sandbox,
+    order_instructions,
+)
 from bot.git.errors import WorkspaceError
 from bot.git.setup_cache import SetupCache
 from bot.git.tree import Tree
@@ -28,7 +37,7 @@ from bot.publishing.status_view import Activity
 
 log = logging.getLogger(__name__)
 _USED_BASE = "I used those of the base branch."
-_QUOTE_CHARS, _WARNING_CHARS = 4_000, 1_500
+_QUOTE_CHARS, _WARNING_CHARS, _MAX_CHANGED = 4_000, 1_500, 10
 _TOOLCHAIN_SECONDS = 30.0
 # Outside of the workspace, whose files some of these programs would read. None of them may fetch another version.
 _TOOLCHAIN = r"""
@@ -64,9 +73,12 @@ class RepoSettings:
 
     def conflict_note(self, blobs: Mapping[str, str]) -> str:
         changed = [code(path) for path, blob in self.blobs.items() if blobs.get(path) != blob]
+        changed += map(code, order_instructions(path for path in blobs if path not in self.blobs))
         if not changed:
             return ""
-        return f"This branch and its base branch have different versions of {' and '.join(changed)}. {_USED_BASE}"
+        rest = [f"{count} more" for count in [len(changed) - _MAX_CHANGED] if count > 0]
+        names = " and ".join([*changed[:_MAX_CHANGED], *rest])
+        return f"This branch and its base branch have different versions of {names}. {_USED_BASE}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -537,7 +537,7 @@ def status_footer(view: StatusView) -> str:
         parts.append(f"permission: {code(view.level)}")
     if view.sandbox:
         parts.append(f"sandbox: {code(view.sandbox)}")
-    return " · ".join([*parts, f"job {code(view.job_id)}"])
+    return " · ".join([*parts, *view.progress.instruction_names, f"job {code(view.job_id)}"])
 
 
 _ASSIGNMENT = re.compile(

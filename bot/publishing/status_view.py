@@ -21,6 +21,7 @@ from agent_runtime import (
     ChildWatched,
     Ended,
     Event,
+    InstructionsShown,
     MessageInjected,
     ModelAwaited,
     NetworkLost,
@@ -98,7 +99,7 @@ class CandidateView:
     is_selected: bool = False
 
 
-_MAX_DENIED_CALLS = 50
+_MAX_DENIED_CALLS, _MAX_INSTRUCTIONS = 50, 10
 _MAX_PROGRAMS, _PROGRAM_CHARS = 5, 100
 
 
@@ -112,6 +113,7 @@ class Progress:
         written: paths that the agent's own tool wrote.
         ended_programs: command lines of programs that ran when the agent ended.
         proposals: actions that the agent proposes.
+        instructions: files whose text the agent was shown; of `shortened` ones not all of it.
         unread: the changed files that a finished run has not read; None where it had no difference to read.
     """
 
@@ -137,6 +139,8 @@ class Progress:
     attempts: tuple[CandidateView, ...] = ()
     unread: Unread | None = None
     proposals: tuple[Proposal, ...] = ()
+    instructions: tuple[str, ...] = ()
+    shortened: tuple[str, ...] = ()
 
     @property
     def judged_checks(self) -> tuple[Check, ...]:
@@ -153,6 +157,13 @@ class Progress:
         listed = ", ".join(programs[:_MAX_PROGRAMS])
         ended = f"{listed}{more} still ran and {was} ended before the change was read." if programs else ""
         return "\n\n".join(filter(None, (self.warning, outage, ended)))
+
+    @property
+    def instruction_names(self) -> Iterator[str]:
+        for words, paths in (("instructions", self.instructions), ("cut for length", self.shortened)):
+            rest = f" and {len(paths) - _MAX_INSTRUCTIONS} more" if len(paths) > _MAX_INSTRUCTIONS else ""
+            if paths:
+                yield f"{words}: {', '.join(map(code, paths[:_MAX_INSTRUCTIONS]))}{rest}"
 
     @property
     def all_activities(self) -> tuple[Activity, ...]:
@@ -204,18 +215,29 @@ class Progress:
             case ChildWatched(task=task, event=ToolReturned() as call):
                 label = f"attempt {task.removeprefix('t')}: {call.label}"
                 return self.with_activity(Activity(label=label, state="failed" if has_failed(call) else "done"))
-            case ModelAwaited():
-                delay = duration(event.seconds)
-                changes = {"awaits": f"the model service does not answer; trying again in {delay}"}
-            case NetworkLost():
-                changes = {"network_lost": event.reason}
             case ToolCalled():
                 return self.with_activity(Activity(label=event.label, state="doing"))
             case ToolReturned():
                 return self._apply_tool_result(event)
             case _:
-                return self
+                return self._apply_condition(event)
         return replace(self, **changes)
+
+    def _apply_condition(self, event: Event) -> Progress:
+        match event:
+            case ModelAwaited():
+                delay = duration(event.seconds)
+                return replace(self, awaits=f"the model service does not answer; trying again in {delay}")
+            case NetworkLost():
+                return replace(self, network_lost=event.reason)
+            case ChildWatched(event=InstructionsShown() as shown):
+                return self._apply_condition(shown)
+            case InstructionsShown():
+                instructions = tuple(dict.fromkeys((*self.instructions, *event.paths)))
+                shortened = tuple(dict.fromkeys((*self.shortened, *event.incomplete)))
+                return replace(self, instructions=instructions, shortened=shortened)
+            case _:
+                return self
 
     def _apply_tool_result(self, event: ToolReturned) -> Progress:
         progress = self.with_activity(Activity(label=event.label, state="failed" if has_failed(event) else "done"))

@@ -16,6 +16,7 @@ from bot.git.errors import (
     ChangeError,
     CommitGoneError,
     ConflictError,
+    LinkError,
     PushRejectedError,
     RepositoryEmptyError,
     WorkspaceError,
@@ -365,6 +366,10 @@ async def test_files_are_read_without_a_checkout(side: Side) -> None:
         "src": f"`src` of commit {short} is no file. {remedy}",
         "long.txt": f"`long.txt` of commit {short} has {len(TEXT)} bytes; the limit is 100. Make it shorter.",
     }
+    link = files["link"]
+    assert isinstance(link, LinkError)
+    assert link.target == "run.sh"
+    assert await side.workspaces.list_blobs(REPO, source) == {path: file.sha for path, file in FILES.items()}
     found = await side.workspaces.read_many(REPO, source, ["src/*.py"], most=1, limit=300)
     assert found == {"src/a.py": Blob(id=object_id("blob", b"x = 1\r\n"), content=b"x = 1\r\n")}
 

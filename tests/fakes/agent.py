@@ -29,6 +29,7 @@ from agent_runtime import (
     Status,
     Task,
     Usage,
+    parse_instructions,
     pick_sandbox,
 )
 from agent_runtime.core.errors import ResumeCode, ResumeError, Suspend, ToolError
@@ -353,6 +354,10 @@ class _Segment:
         play.observed = [play.opening]
         run_id = f"run-{len(play.tasks)}-{id(play)}"
         self._state.record(Started(task=task, opening="", run_id=run_id, facts=play.facts))
+        shown = parse_instructions(play.specs[-1].instructions).open(task, (), "n0nce")
+        play.observed.append(shown.text)
+        if shown.nonce:
+            self._state.record(replace(shown, text=""))
         return await self._play_on()
 
     async def recover(self) -> Outcome:

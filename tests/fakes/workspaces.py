@@ -36,6 +36,7 @@ from bot.git.errors import (
     BranchGoneError,
     ChangeError,
     CommitGoneError,
+    LinkError,
     RepositoryEmptyError,
     WorkspaceError,
     push_refusal,
@@ -344,11 +345,18 @@ class FakeMirror(Mirror):
         file, remedy = f"`{path}` of commit {sha[:10]}", "Commit a regular file there, or nothing."
         if entry is None:
             return WorkspaceError(f"{file} is no file.", remedy) if is_folder else None
+        if entry.mode == SYMLINK:
+            return LinkError(path, f"{file} is a symbolic link.", remedy, entry.content)
         if entry.mode not in _FILES:
-            return WorkspaceError(f"{file} is {'a symbolic link' if entry.mode == SYMLINK else 'no file'}.", remedy)
+            return WorkspaceError(f"{file} is no file.", remedy)
         if (size := len(entry.content)) > limit:
             return WorkspaceError(f"{file} has {size:,} bytes; the limit is {limit:,}.", "Make it shorter.")
         return Blob(id=entry.sha, content=entry.content)
+
+    @override
+    async def list_blobs(self, sha: str) -> dict[str, str]:
+        self.site_git.begin("read")
+        return {path: entry.sha for path, entry in self.site_git.files(sha).items()}
 
     @override
     async def read_many(self, sha: str, patterns: Sequence[str], *, most: int, limit: int) -> dict[str, Blob]:

@@ -12,6 +12,7 @@ from mcp_types import jsonrpc_message_adapter
 
 from agent_runtime import Outcome, Policy, Rule, Status, Task
 from agent_runtime.agent.document import read_document
+from agent_runtime.context.instructions import list_imports, parse_instructions, select_files
 from agent_runtime.context.relevant_code import Passage, read_clues, render_excerpts
 from agent_runtime.context.test_command import read_test_paths
 from agent_runtime.core.errors import BoundExceededError, FormatError, SettingsError, ToolError
@@ -269,6 +270,26 @@ def _(text: str) -> None:
 @_on_the_loop("skill", 16_000)
 def _(text: str) -> None:
     Skill.parse("skill.md", f"---\nname: a\ndescription: {text}\n---\n{text}")
+
+
+@_on_the_loop("instructions", 64_000)
+def _(text: str) -> None:
+    parse_instructions({"CLAUDE.md": text, "a/AGENTS.md": f"@{text}"})
+
+
+@_in_a_thread("imports and names in instructions", 64_000)
+def _(text: str) -> None:
+    files = {"CLAUDE.md": text, ".github/instructions/a.instructions.md": f"---\napplyTo: '**/*.{{a,b}}'\n---\n{text}"}
+    list_imports(files, ())
+    parse_instructions(files).open(Task(goal=text), (text,), "n")
+
+
+@_on_the_loop("head of instructions", 3_000)
+def _(text: str) -> None:
+    path = ".github/instructions/a.instructions.md"
+    files = {path: f"---\napplyTo: {text}\n---\nx", f"{path}.{path}": f"---\nexcludeAgent: {text}\n---\nx"}
+    select_files(files, "coding-agent")
+    parse_instructions(files).choose((f"{text[:100]}/a.py", text), ())
 
 
 @_on_the_loop("small Python file", 16_000)

@@ -63,9 +63,9 @@ def test_the_files_of_all_conventions_are_read_those_of_the_root_first(project: 
         "GEMINI.md",
         ".claude/CLAUDE.md",
         ".github/copilot-instructions.md",
+        ".github/instructions/deep/py.instructions.md",
         "docs/AGENTS.md",
         "docs/api/GEMINI.md",
-        ".github/instructions/deep/py.instructions.md",
     ]
     write_files(project, {name: f"---\napplyTo: '*.py'\n---\n{name}" for name in reversed(names)})
     write_files(project, {"docs/README.md": "x", "py.instructions.md": "x", "docs/agents.md": "x"})
