@@ -117,6 +117,7 @@ def test_a_junit_report_is_read_with_classes_skips_and_repeated_names() -> None:
     report = b"""<testsuites><testsuite>
       <testcase classname="tests.test_a.TestB.TestC" name="test_d[1/2]" file="tests/test_a.py"/>
       <testcase classname="pkg.other" name="test_e[&lt;f at 0x7f00ab01&gt;]" file=""><failure message="no"/></testcase>
+      <testcase classname="tests.test_a.Rules" name="runTest" file="../venv/lib/hypothesis/stateful.py"/>
       <testcase classname="tests.test_a" name="test_f" file="tests/test_a.py"><skipped/></testcase>
       <testcase classname="tests.test_a" name="test_g" file="tests/test_a.py"/>
       <testcase classname="tests.test_a" name="test_g" file="tests/test_a.py"><error/></testcase>
@@ -124,6 +125,7 @@ def test_a_junit_report_is_read_with_classes_skips_and_repeated_names() -> None:
     assert read_junit(report) == {
         "tests/test_a.py::TestB::TestC::test_d[1/2]": True,
         "pkg.other::test_e[<f at 0x…>]": False,
+        "tests.test_a.Rules::runTest": True,
         "tests/test_a.py::test_g": False,
     }
 
