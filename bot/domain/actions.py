@@ -400,6 +400,14 @@ def targets_of(action: Action) -> tuple[int | str, ...]:
     return (*own, *filter(None, linked))
 
 
+def replace_targets(action: Action, resolve: Callable[[str], int | str]) -> Action:
+    """Return the action with the handles of created issues replaced, such as `new-1`."""
+    names = set(_field_names(type(action))).intersection(("issue", "sub_issue", "duplicate_of"))
+    handles = {name: value for name in names if isinstance(value := getattr(action, name), str)}
+    changes: dict[str, Any] = {name: resolve(handle) for name, handle in handles.items()}
+    return replace(action, **changes)
+
+
 _SENTENCES: Mapping[str, str] = {
     "add-labels": "Label {issue} with {labels}",
     "remove-labels": "Remove {labels} from the labels of {issue}",

@@ -41,6 +41,7 @@ from bot.domain.actions import (
     SetType,
     StartWorkflow,
     UpdateBody,
+    replace_targets,
     targets_of,
 )
 from bot.github.actions import Reason, StateList
@@ -110,7 +111,10 @@ class ActionPlan:
     def _view(self, proposal: Proposal) -> ActionView:
         state, note = self._judge(proposal)
         result = self.record.results.get(proposal.number)
-        sentence, url = proposal.sentence(self.thread), result.url if result else ""
+        url = result.url if result else ""
+        action = replace_targets(proposal.action, lambda target: self.created(target) or target)
+        shown = replace(proposal, action=action, handle="" if url else proposal.handle)
+        sentence = shown.sentence(self.thread)
         if state == "proposed" and self.is_dry:
             note = "not applied in a dry run"
         return ActionView(number=proposal.number, sentence=sentence, state=state, note=note, url=url)
@@ -219,6 +223,16 @@ async def request_actions(context: JobContext, plan: ActionPlan, *, bound_to: st
     request = replace(earlier, preview=preview, numbers=tuple(proposal.number for proposal in waiting))
     await context.record.update(lambda record: replace(record, approvals=replace(record.approvals, waiting=request)))
     return request
+
+
+async def list_results(context: JobContext) -> tuple[ActionView, ...]:
+    """Return the proposals with results, of a job that failed while it applied them."""
+    plan = ActionPlan(
+        thread=context.job.thread.number,
+        proposals=context.state.progress.proposals,
+        record=await context.record.actions.read(),
+    )
+    return tuple(view for view in plan.views if view.number in plan.record.results)
 
 
 async def record_answer(context: JobContext, denial: str) -> None:

@@ -48,6 +48,7 @@ from bot.github.rate_limit import Urgency
 from bot.github.types import GitHubError
 from bot.jobs import reports, waiting
 from bot.jobs.access import ThreadSnapshot, check_access, confirm_refusal, fetch_snapshot
+from bot.jobs.actions import list_results
 from bot.jobs.admission import (
     Assignment,
     CommandEditedError,
@@ -546,7 +547,8 @@ async def fail_job(context: JobContext, reason: str, remedy: str = "", *, unprov
     except (OSError, StorageError) as error:  # perhaps why the job fails
         log.warning("the patch of the job cannot be read: %s", error)
         remedy = f"{remedy} The change is stored; `codepilot patch {job.id}` prints it.".strip()
-    return Failed(reason=reason, remedy=remedy, patch=patch, is_proven=is_proven)
+    actions = await list_results(context)
+    return Failed(reason=reason, remedy=remedy, patch=patch, is_proven=is_proven, actions=actions)
 
 
 def add_late_messages(context: JobContext, outcome: JobOutcome) -> JobOutcome:

@@ -206,7 +206,7 @@ def _with_actions(request: AccessRequest, command: Work | Undo, grant: Grant, le
     """Add the actions that the agent may propose; `level` is the one before a recipe lowers it."""
     recipe, permitted = request.job.recipe, request.bounds.actions
     declared = request.config.actions.declarations if recipe is None else recipe.actions
-    if isinstance(command, Undo) or not declared:
+    if isinstance(command, Undo | Plan) or not declared:  # the work on a plan has them
         return grant
     if grant.candidates > 1:
         note = "Several candidates propose no actions: leave out `--candidates` for those that are declared here."

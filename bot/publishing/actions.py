@@ -72,7 +72,7 @@ _VIEW_LIMIT = 1_000
 
 def render_action(action: ActionView, allowed: Allowlist) -> str:
     """Return the list item of a proposal and its result, in Markdown."""
-    note = f": {action.note}" if action.note else ""
+    note = f": {action.note}" if action.note and not action.url else ""
     words = escape_markdown(f"{action.sentence}{note}", allowed, limit=_VIEW_LIMIT).replace("\n", "\n  ")
-    link = f" ([open]({action.url}))" if action.url else ""
+    link = f" ([{action.note or 'open'}]({action.url}))" if action.url else ""
     return f"{_SIGNS[action.state]} {action.number}. {words}{link}"
