@@ -45,7 +45,7 @@ def context_of(
     """The context of a job; what it asks of anything that is not given is an error."""
     record, services = StoredRecord(engine, job.id), SimpleNamespace() if services is None else services
     if isinstance(services, SimpleNamespace):
-        services = SimpleNamespace(**{"conventions": Conventions(), "stamps": None} | vars(services))
+        services = SimpleNamespace(**{"conventions": Conventions(), "stamps": None, "spending": None} | vars(services))
     return JobContext(
         job=job,
         services=cast("JobServices", services),

@@ -207,6 +207,10 @@ class Status(StrEnum):
     """The sandbox lost its network; see `reason`."""
 
 
+TOKENS_PER_USD = 400_000
+"""Tokens that count as one US dollar if a model's price is unknown."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Tokens and cost of model calls.
@@ -238,6 +242,11 @@ class Usage:
     @property
     def total_tokens(self) -> int:
         return self.input_tokens + self.cached_tokens + self.cache_write_tokens + self.output_tokens
+
+    @property
+    def estimated_cost_usd(self) -> float:
+        """The cost, estimated by the tokens if the model's price is unknown."""
+        return self.total_tokens / TOKENS_PER_USD if self.cost_usd is None else self.cost_usd
 
 
 PendingKind = Literal["permission", "question"]

@@ -29,7 +29,7 @@ from agent_runtime.delegation.copies import (
     read_manifest,
     render_diff,
 )
-from agent_runtime.policy.policy import TOKENS_PER_USD, RunLimits
+from agent_runtime.policy.policy import RunLimits
 from agent_runtime.processes.spawn import finish_start, run_in_thread
 from agent_runtime.providers.protocol import Chunk, Provider, Request, WrappedProvider
 from agent_runtime.sandbox.protocol import PrivateDirectory
@@ -519,9 +519,9 @@ def share_limits(
         available["tokens"] = share * (tokens - consumption.usage.total_tokens - reserved_tokens)
     if (cost := limits.max_cost_usd) is not None:
         reserved_usd = sum(
-            max(0.0, (child_limits.max_cost_usd or 0.0) - cost_of(usage)) for child_limits, usage in active
+            max(0.0, (child_limits.max_cost_usd or 0.0) - usage.estimated_cost_usd) for child_limits, usage in active
         )
-        available["US dollars"] = share * (cost - cost_of(consumption.usage) - reserved_usd)
+        available["US dollars"] = share * (cost - consumption.usage.estimated_cost_usd - reserved_usd)
     minimums = {"steps": 1.0, "tokens": 1.0}
     if exhausted := [name for name, amount in available.items() if amount <= 0 or amount < minimums.get(name, 0.0)]:
         raise ToolError(
@@ -549,8 +549,3 @@ def min_limits(limits: RunLimits, available: RunLimits) -> RunLimits:
 def _min_bound(first: N | None, second: N | None) -> N | None:
     """Return the smaller bound; None is unbounded."""
     return first if second is None else second if first is None else min(first, second)
-
-
-def cost_of(usage: Usage) -> float:
-    """Return the cost in US dollars, estimated if the model's price is unknown."""
-    return usage.total_tokens / TOKENS_PER_USD if usage.cost_usd is None else usage.cost_usd

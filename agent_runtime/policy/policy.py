@@ -30,9 +30,6 @@ from agent_runtime.policy.shell import (
 
 Verdict = Literal["allow", "ask", "deny"]
 
-TOKENS_PER_USD = 400_000
-"""Tokens that count as one US dollar if a model's price is unknown."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:

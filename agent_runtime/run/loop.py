@@ -38,9 +38,18 @@ from agent_runtime.core.events import (
     ToolReturned,
 )
 from agent_runtime.core.text import replace_binary
-from agent_runtime.core.values import Image, ListedLines, Outcome, Plain, Status, ToolAnswer, ToolRequest
+from agent_runtime.core.values import (
+    TOKENS_PER_USD,
+    Image,
+    ListedLines,
+    Outcome,
+    Plain,
+    Status,
+    ToolAnswer,
+    ToolRequest,
+)
 from agent_runtime.interpreter.source import to_plain
-from agent_runtime.policy.policy import TOKENS_PER_USD, CallFacts, Denied, NeedsApproval, Permitted, Policy, RunLimits
+from agent_runtime.policy.policy import CallFacts, Denied, NeedsApproval, Permitted, Policy, RunLimits
 from agent_runtime.processes.spawn import run_in_thread, traced
 from agent_runtime.prompts import notes
 from agent_runtime.providers.protocol import CallChunk, ReplyEnd, ReplyFault, ReplyStart, TextChunk

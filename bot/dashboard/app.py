@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.resources import files
 from typing import cast
 from urllib.parse import parse_qs, urlencode
@@ -27,10 +28,11 @@ from bot.dashboard.auth import ATTEMPT_SECONDS, SIGN_IN_SECONDS, People, Proxies
 from bot.dashboard.views import MAX_LIVE_RUNS, DashboardReader
 from bot.domain.errors import BotError, QueueError
 from bot.domain.job import JobState
+from bot.domain.spend import day_of, period_days
 from bot.github.app import CALLBACK_PATH
 from bot.github.types import GitHubError
 from bot.publishing.markdown import duration
-from bot.queue.records import RunQuery
+from bot.queue.records import DIMENSIONS, RunQuery, SpendQuery
 
 log = logging.getLogger(__name__)
 PREFIX = "/dashboard"
@@ -56,6 +58,7 @@ _RUNS_PER_PAGE = 50
 _MAX_RUN_PAGES = 200
 _MAX_QUERY = 200
 _MAX_BUDGETS = 20
+_MONTH = re.compile(r"(20[0-9]{2})-(0[1-9]|1[0-2])")
 _FORM_VALUE = re.compile(r"[A-Za-z0-9_-]{22}")
 _OWN_PAGE = re.compile(rf"{PREFIX}(?:/[A-Za-z0-9_-]+)*(?:\?[A-Za-z0-9=&%+._/-]*)?")
 
@@ -192,10 +195,20 @@ class Dashboard:
 
         return await asyncio.to_thread(render_run)
 
-    async def _costs(self, _request: web.Request, viewer: PageViewer) -> web.Response:
-        # There may be tens of thousands of repositories.
-        weeks = await asyncio.to_thread(views.build_cost_weeks, await self._reader.read_costs(viewer.repo_ids))
-        return await asyncio.to_thread(_render_page, "costs.html", viewer, title="Costs", weeks=weeks)
+    async def _costs(self, request: web.Request, viewer: PageViewer) -> web.Response:
+        now, month = time.time(), _MONTH.fullmatch(request.query.get("month", ""))
+        at = datetime(int(month[1]), int(month[2]), 1, tzinfo=UTC).timestamp() if month else now
+        first, end = period_days(day_of(at), "month")
+        equal = {name: value for name in DIMENSIONS if (value := _read_query(request, name))}
+        query = SpendQuery(first=first, end=end, equal=equal, repo_ids=viewer.repo_ids)
+        sums = await self._reader.spending.sums(query)
+        schedules = () if equal else await self._reader.spending.scheduled(viewer.repo_ids)
+
+        def render_costs() -> web.Response:  # a hundred schedules take a second
+            view = views.build_cost_view(query, sums, schedules, now=now)
+            return _render_page("costs.html", viewer, title="Costs", costs=view)
+
+        return await asyncio.to_thread(render_costs)
 
     async def _events(self, request: web.Request, viewer: PageViewer) -> web.StreamResponse:
         run = _read_query(request, "run")

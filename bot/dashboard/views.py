@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import groupby
 from typing import Literal, Protocol
+from urllib.parse import urlencode
 
 from agent_runtime import SessionError
 from bot.domain.errors import BotError, OtherVersionError
 from bot.domain.job import ENDED_STATES, LIVE_STATES, Job, JobState
+from bot.domain.spend import count_starts, date_of, day_of, forecast, period_days
 from bot.github.rate_limit import RequestBudget
 from bot.jobs.context import JobServices
 from bot.jobs.record import OUTAGE_TEXT, JobRecord, StoredRecord, decode_record
 from bot.jobs.waiting import describe_service_wait
 from bot.publishing.markdown import clean, duration, one_line
 from bot.publishing.status_view import RunEntry, RunLog, build_log, prepend_attempts, unpack_log
+from bot.queue.ledger import DurableSpending
 from bot.queue.protocols import JobIndex, JobRecords, RunHistory
-from bot.queue.records import RunQuery, StoredJob, WeekCost, week_of, week_start
+from bot.queue.records import Dimension, RunQuery, ScheduledRecipe, SpendQuery, SpendSums, Spent, StoredJob
 from bot.queue.tracing import root_span_context
 
 MAX_LIVE_RUNS = 200
 """Maximum number of runs of each state in the queue."""
 
 _RECENT = 20
-_WEEKS = 12
 _MAX_PARALLEL_READS = 2
 
 
@@ -67,11 +66,12 @@ class DashboardReader:
         engine: DashboardEngine,
         services: JobServices,
         budgets: Callable[[], list[tuple[int, str, RequestBudget]]],
+        spending: DurableSpending,
         *,
         trace_url: str,
     ) -> None:
         self._engine, self._services, self._trace_url = engine, services, trace_url
-        self.budgets = budgets
+        self.budgets, self.spending = budgets, spending
         self.server_url = services.server_url
         # Logs and patches may have megabytes to read and redact.
         self._turn = asyncio.Semaphore(_MAX_PARALLEL_READS)
@@ -141,9 +141,6 @@ class DashboardReader:
             return "" if sessions is None else sessions.version(job_id)
         except (SessionError, OSError):
             return ""
-
-    async def read_costs(self, repo_ids: frozenset[int] | None) -> tuple[WeekCost, ...]:
-        return await self._engine.costs(week_of(time.time()) - _WEEKS + 1, repo_ids)
 
     def _redact_job(self, stored: StoredJob) -> StoredJob:
         thread = replace(stored.job.thread, title=self._redact_text(stored.job.thread.title))
@@ -263,20 +260,31 @@ class RunView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostRow:
-    """The cost of a repository or person in a week, and its share of the largest one."""
+    """The cost of one name, its share of the largest one, and the page with its runs alone."""
 
     name: str
+    url: str
     runs: int
     cost: str
     share: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CostWeek:
-    begins: Moment
+class CostView:
+    """The page of a month's costs.
+
+    Attributes:
+        filters: links to the page without one of them.
+        forecasts: recipes with the number of their starts and the expected cost.
+    """
+
+    month: str
+    months: tuple[PageLink, ...]
     total: str
-    repositories: tuple[CostRow, ...]
-    people: tuple[CostRow, ...]
+    runs: int
+    filters: tuple[PageLink, ...]
+    tables: tuple[tuple[str, tuple[CostRow, ...]], ...]
+    forecasts: tuple[tuple[ScheduledRecipe, int, str], ...]
 
 
 def format_moment(at: float) -> Moment:
@@ -334,45 +342,64 @@ def build_run_view(
     )
 
 
-def build_cost_weeks(costs: Iterable[WeekCost]) -> tuple[CostWeek, ...]:
-    """Group costs by week, latest first."""
-    weeks = []
-    for week, group in groupby(costs, key=lambda cost: cost.week):
-        week_costs = tuple(group)
-        weeks.append(
-            CostWeek(
-                begins=format_moment(week_start(week)),
-                total=_format_costs(week_costs),
-                repositories=_build_cost_rows(week_costs, lambda cost: cost.repository),
-                people=_build_cost_rows(week_costs, lambda cost: cost.person),
+def build_cost_view(
+    query: SpendQuery, sums: SpendSums, schedules: Iterable[ScheduledRecipe], *, now: float
+) -> CostView:
+    """Convert the costs of a month to their page."""
+    equal, (total, by_dimension) = query.equal, sums
+    month, latest = f"{date_of(query.first):%Y-%m}", period_days(day_of(now), "month")
+    neighbours = [("Previous month", query.first - 1), ("Next month", query.end)][: 1 + (query.end < latest[1])]
+    return CostView(
+        month=month,
+        months=tuple(
+            PageLink(label=label, url=_costs_url(f"{date_of(day):%Y-%m}", equal)) for label, day in neighbours
+        ),
+        total=_format_cost(total),
+        runs=total.runs,
+        filters=tuple(
+            PageLink(
+                label=f"{name}: {value}",
+                url=_costs_url(month, {other: kept for other, kept in equal.items() if other != name}),
             )
-        )
-    return tuple(weeks)
+            for name, value in equal.items()
+        ),
+        tables=tuple(
+            (name.capitalize(), _build_cost_rows(rows, name, month, equal))
+            for name, rows in by_dimension.items()
+            if rows and name not in equal
+        ),
+        forecasts=tuple(
+            (recipe, starts, forecast(recipe.costs, starts) or "not known yet")
+            for recipe in schedules
+            for starts in [count_starts(recipe.cron, now)]
+        ),
+    )
 
 
-def _build_cost_rows(costs: Iterable[WeekCost], name_of: Callable[[WeekCost], str]) -> tuple[CostRow, ...]:
-    groups = defaultdict[str, list[WeekCost]](list)
-    for cost in costs:
-        groups[name_of(cost)].append(cost)
-    sums = {name: sum(cost.cost_usd for cost in group) for name, group in groups.items()}
-    largest = max(sums.values()) or 1.0
+def _build_cost_rows(
+    rows: Sequence[Spent], dimension: Dimension, month: str, equal: Mapping[Dimension, str]
+) -> tuple[CostRow, ...]:
+    largest = rows[0].cost_usd or 1.0
     return tuple(
         CostRow(
-            name=name,
-            runs=sum(cost.runs for cost in groups[name]),
-            cost=_format_costs(groups[name]),
-            share=round(sums[name] / largest, 3),
+            name=row.name,
+            url=_costs_url(month, {**equal, dimension: row.name}) if row.name else "",
+            runs=row.runs,
+            cost=_format_cost(row),
+            share=round(row.cost_usd / largest, 3),
         )
-        for name in sorted(groups, key=lambda name: (-sums[name], name))
+        for row in rows
     )
 
 
-def _format_costs(costs: Sequence[WeekCost]) -> str:
-    dollars, unknown, tokens = (
-        sum(getattr(cost, each) for cost in costs) for each in ("cost_usd", "unknown", "tokens")
-    )
-    rest = f"{unknown} of unknown cost{f' ({tokens:,} tokens)' if tokens else ''}" if unknown else ""
-    return " and ".join(filter(None, ["" if rest and not dollars else _format_dollars(dollars), rest]))
+def _costs_url(month: str, equal: Mapping[Dimension, str]) -> str:
+    return f"?{urlencode([('month', month), *equal.items()])}"
+
+
+def _format_cost(spent: Spent) -> str:
+    tokens = f" ({spent.tokens:,} tokens)" if spent.tokens else ""
+    rest = f"{spent.unknown} of unknown cost{tokens}" if spent.unknown else ""
+    return " and ".join(filter(None, ["" if rest and not spent.cost_usd else _format_dollars(spent.cost_usd), rest]))
 
 
 def _format_dollars(dollars: float) -> str:

@@ -9,6 +9,7 @@ from typing import Literal
 from agent_runtime import Network, RunLimits
 from bot.domain.commands import DEFAULT_TRIGGER, ReviewEvent, StartRecipe, Work
 from bot.domain.job import Actor, Job
+from bot.domain.spend import SpendCaps
 
 Role = Literal["admin", "maintain", "write", "triage", "read", "none"]
 """GitHub's `role_name` of a collaborator, or `none`."""
@@ -155,6 +156,7 @@ class Bounds:
     model: str = ""
     commands: tuple[str, ...] = ()
     caps: Caps = field(default_factory=Caps)
+    spend_caps: SpendCaps = field(default_factory=SpendCaps)
     approval_seconds: float = 72 * 3600.0
     sandbox: str = "none"
     network: Network = field(default_factory=Network)

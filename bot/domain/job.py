@@ -217,6 +217,11 @@ class Job:
         return self.origin.kind in {"ci", "event"}
 
     @property
+    def payer(self) -> Actor | None:
+        """The account whose spending the run counts as; None if CI, another event or a schedule started it."""
+        return None if self.is_from_event or self.origin.kind == "recipe" else self.actor
+
+    @property
     def lane(self) -> Lane:
         """Work waits for the thread's previous job; steering never waits."""
         if isinstance(self.command, Event):

@@ -6,16 +6,21 @@ Start with `decide`; an `Assignment` is its result. All attempts of a job have t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
+from agent_runtime import Usage
 from bot.domain.access import LabelGrant, Tally, ThreadLabel, text_binding
 from bot.domain.branch_rules import RULE_KINDS
 from bot.domain.commands import BareCommand, Fix, Undo, Work
+from bot.domain.errors import QueueError
 from bot.domain.grammar import parse_command
 from bot.domain.job import Job
+from bot.domain.spend import budget_note, caps_for, exhausted_reason, warnings_about
 from bot.events.delivery import job_id
 from bot.git.change import Change
 from bot.git.merge import Merge
@@ -28,8 +33,12 @@ from bot.permissions.levels import SIGNED_ONLY, AccessRequest, Grant, Publish, R
 from bot.permissions.permissions import grant_for, resolve_command
 from bot.permissions.repo_config import PATH, RepoConfig
 from bot.publishing.commit_format import CommitFormat, choose_format
+from bot.publishing.markdown import one_line
 from bot.publishing.outcome import Published
 from bot.publishing.plan import branch_name, branch_prefix, commit_body, is_named_by_run, job_title, merge_title
+from bot.queue.protocols import BudgetRequest
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -444,3 +453,63 @@ async def branch_number(context: JobContext, repo: str) -> int:
     # Stored before the first push, so that a later attempt finds its branch.
     await context.record.update(lambda record: replace(record, branch_number=number))
     return number
+
+
+_LABEL_CHARS = 50
+
+
+async def reserve_budget(
+    context: JobContext, grant: Grant, config: RepoConfig, command: Work, labels: tuple[str, ...]
+) -> Grant | Refusal:
+    """Return the grant with what the caps leave of its budget, which is reserved; or refuse."""
+    spending, state, limits = context.services.spending, context.state, grant.policy.limits
+    if spending is None:
+        if config.spend.model_fields_set:
+            state.warn(f"`spend` in `{config.path}` has no effect in a workflow, which knows no earlier runs.")
+        return grant
+    keys, operator = config.spend, context.services.bounds.spend_caps
+    state.caps = caps_for(operator, file=config.path, day=keys.day_usd, month=keys.month_usd)
+    # The agent's own limit counts from the start of its session; an earlier session was discarded.
+    stored = (await context.record.read()).progress
+    used, discarded = state.progress.usage, Usage() if stored is None else stored.usage
+    in_session = max(0.0, used.estimated_cost_usd - discarded.estimated_cost_usd)
+    budget = None if limits.max_cost_usd is None else max(0.0, limits.max_cost_usd - in_session)
+    if budget == 0.0:  # the agent itself says that its limit is reached
+        return grant
+    names = [one_line(label, _LABEL_CHARS) for label in labels]
+    request = BudgetRequest(
+        job=context.job, verb=command.verb, labels=names, caps=state.caps, budget_usd=budget, used=used
+    )
+    reservation = await spending.reserve(request)
+    fitted = reservation.budget_usd
+    if fitted == 0.0:
+        state.caps = ()  # the reason says all
+        return Refusal(cause="spend-cap", reason=exhausted_reason(reservation.uses))
+    if fitted is None:
+        return grant
+    note = budget_note(budget, fitted, reservation.uses)
+    limits = replace(limits, max_cost_usd=in_session + fitted)
+    return replace(grant, policy=replace(grant.policy, limits=limits), notes=(*grant.notes, *filter(None, [note])))
+
+
+@asynccontextmanager
+async def settled(context: JobContext) -> AsyncIterator[None]:
+    """Settle the job's cost after the body; a cancelled job goes on elsewhere, and keeps its reservation."""
+    try:
+        yield
+    except Exception:  # the attempt is over, for whatever reason
+        await settle(context)
+        raise
+
+
+async def settle(context: JobContext) -> tuple[str, ...]:
+    """Store what the job has used, end its reservation, and return the warnings about its caps."""
+    spending, state = context.services.spending, context.state
+    if spending is None or context.job.lane != "work":
+        return ()
+    try:
+        uses = await spending.settle(context.job, state.progress.usage, state.caps)
+    except QueueError as error:  # the reservation counts as spent
+        log.warning("the cost of the run is not stored: %s", error)
+        return ()
+    return warnings_about(uses)

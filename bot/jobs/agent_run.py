@@ -47,7 +47,7 @@ from bot.git.workspace import WorkspaceRef
 from bot.jobs import material as material_module
 from bot.jobs import waiting
 from bot.jobs.actions import record_answer
-from bot.jobs.admission import Assignment, follow_edit
+from bot.jobs.admission import Assignment, follow_edit, reserve_budget
 from bot.jobs.candidates import Candidates
 from bot.jobs.context import AgentSpec, JobContext
 from bot.jobs.faults import classify
@@ -59,7 +59,7 @@ from bot.jobs.results import continue_plan, deliver, find_denial, wait_for
 from bot.jobs.setup import SetupResult
 from bot.jobs.state import RunState
 from bot.jobs.storage import open_session
-from bot.permissions.levels import PROPOSE, SIGNED_ONLY, describe_network, narrow_network
+from bot.permissions.levels import PROPOSE, SIGNED_ONLY, Refusal, describe_network, narrow_network
 from bot.prompt.brief import Brief, brief_for
 from bot.publishing.checks import Check, Rerun, find_reproduction, is_unrelated
 from bot.publishing.markdown import one_line
@@ -273,6 +273,10 @@ async def _run(context: JobContext, assignment: Assignment, tree: Tree, segment:
     state = context.state
     progress = (await context.record.read()).progress
     config = assignment.settings.config
+    grant = await reserve_budget(context, assignment.grant, config, assignment.command, assignment.snapshot.labels)
+    if isinstance(grant, Refusal):
+        return Outcome(status=Status.STOPPED, reason=grant.reason, usage=state.progress.usage)
+    state.grant = grant
     files = select_files(
         assignment.settings.instructions, "code-review" if isinstance(assignment.command, Review) else "coding-agent"
     )
@@ -283,7 +287,7 @@ async def _run(context: JobContext, assignment: Assignment, tree: Tree, segment:
     is_plain_edit = isinstance(assignment.command, Edit) and context.job.origin.kind != "ci"
     spec = AgentSpec(
         work_dir=tree.path,
-        policy=await effective_policy(context, assignment.grant.policy),
+        policy=await effective_policy(context, grant.policy),
         tools=assignment.grant.tools,
         model=assignment.grant.model,
         network=agent_network(context, assignment),

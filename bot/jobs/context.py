@@ -44,7 +44,7 @@ from bot.publishing.redact import Redactor
 from bot.publishing.render import claimed_job_id, settings_to_inputs, sign_marker, signed_job
 from bot.publishing.status_view import StatusView, build_log, pack_log, prepend_attempts, unpack_log
 from bot.queue.memory import InMemoryEngine
-from bot.queue.protocols import JobEngine, Ledger, RunHistory, Schedules
+from bot.queue.protocols import JobEngine, Ledger, RunHistory, Schedules, Spending
 
 log = logging.getLogger(__name__)
 Listener = Callable[[Event], None]
@@ -150,7 +150,7 @@ class JobServices:
         edit_seconds: between edits of a status comment.
         model_patience: seconds to wait for an unavailable model.
         places: names of local directories, for comments.
-        schedules: None in a workflow step.
+        schedules: None in a workflow step; likewise `spending`.
     """
 
     workspaces: Workspaces
@@ -177,6 +177,7 @@ class JobServices:
     conventions: Conventions = field(default_factory=Conventions)
     ca_file: Path | None = None
     history: RunHistory | None = None
+    spending: Spending | None = None
 
     def marker(self, job: Job) -> str:
         return sign_marker(job.id, job.repo.id, job.thread.number, key=self.marker_key)

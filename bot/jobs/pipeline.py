@@ -61,7 +61,10 @@ from bot.jobs.admission import (
     pin_base,
     read_format,
     requested_base,
+    reserve_budget,
     resume_base,
+    settle,
+    settled,
 )
 from bot.jobs.agent_run import abandon_run, run_agent
 from bot.jobs.automatic import early_skip_reason, skip_outcome
@@ -70,7 +73,7 @@ from bot.jobs.faults import Fault, Patience, classify, public_text
 from bot.jobs.handover import handle_steering
 from bot.jobs.merges import plan_merge, publish_merge
 from bot.jobs.posts import JobCheckRun
-from bot.jobs.recipes import recipes_text, start_recipe
+from bot.jobs.recipes import recipes_text, start_recipe, typical_costs_text
 from bot.jobs.record import StoredRecord, has_answer, stored_steps
 from bot.jobs.repo_events import handle_event
 from bot.jobs.repo_settings import default_settings, fetch_repo_settings, load_output_schema
@@ -165,12 +168,15 @@ class Worker:
                 delay = await reports.post_ending(context)
                 return JobEnded(state=report.state, reason="reported by a later attempt", report_delay=delay)
             state.phases.begin("admit")
-            async with attempt.listen(state.inbox.put), stored_steps(state.record, lambda: state.progress.steps):
+            steps = stored_steps(state.record, lambda: state.progress.steps)
+            async with attempt.listen(state.inbox.put), steps, settled(context):
                 outcome = await self._run_until_outcome(context, attempt)
+                warnings = await settle(context)
                 record = await state.record.read()
                 if outcome.is_silent and record.is_shown:
                     outcome = replace(outcome, is_silent=False)  # a comment or check run shows a running job
                 if not isinstance(outcome, Waiting):
+                    outcome = replace(outcome, notes=(*outcome.notes, *warnings))
                     # Of a run that came to no result, whose session is still there. Meanwhile, messages are heard.
                     await context.services.store_log(context.job)
                     if record.service_outage is not None:
@@ -355,9 +361,11 @@ async def _run_at_once(
     if isinstance(command, StartRecipe):
         refusal = await start_recipe(context, command)
         return Finished(is_silent=True) if refusal is None else await context.refuse(refusal)
-    recipes = await recipes_text(context) if isinstance(command, Help) else ""
+    texts = [await recipes_text(context), await typical_costs_text(context)] if isinstance(command, Help) else []
     place = context.services.place
-    return Finished(reply=answer_to(command, trigger=context.job.trigger, place=place, recipes=recipes))
+    return Finished(
+        reply=answer_to(command, trigger=context.job.trigger, place=place, recipes="\n\n".join(filter(None, texts)))
+    )
 
 
 async def restore_start(context: JobContext) -> None:
@@ -423,6 +431,11 @@ async def _work(context: JobContext, snapshot: ThreadSnapshot) -> JobOutcome:
         command = resolve_command(context.job.command, kind=context.job.thread.kind, config=config)
         commit_format = await read_format(context, settings)
         grant = await check_rules(context, moved, grant, commit_format, merges=isinstance(command, Resolve))
+        is_new = await resume_base(context) is None
+        if isinstance(grant, Grant) and isinstance(command, Work) and is_new:
+            # Before the setup. When the agent starts, it gets what is left then.
+            fitted = await reserve_budget(context, grant, config, command, snapshot.labels)
+            grant = fitted if isinstance(fitted, Refusal) else grant
     snapshot = snapshot if isinstance(moved, Refusal) else moved
     if isinstance(grant, Refusal):
         if (outcome := await _end_partial_work(context, snapshot, grant.reason)) is not None:

@@ -5,11 +5,14 @@ The recipe is read again from the default branch. A second job does the work wit
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import replace
 from difflib import get_close_matches
 
-from bot.domain.commands import RECIPE_DIR, ChecksFailed, Options, RecipeDue, StartRecipe, Work, recipe_path
+from bot.domain.commands import RECIPE_DIR, WORK_VERBS, ChecksFailed, Options, RecipeDue, StartRecipe, Work, recipe_path
 from bot.domain.job import Actor, Job, Origin, OriginKind, Thread
+from bot.domain.spend import FORECAST_DAYS, count_starts, forecast, typical_cost
 from bot.events.delivery import job_id
 from bot.jobs.access import ReplacedRepositoryError
 from bot.jobs.context import JobContext
@@ -178,9 +181,30 @@ async def recipes_text(context: JobContext) -> str:
             f"workflow {', '.join(map(code, events.workflow_run.workflows))}" if events.workflow_run else "",
         ]
         description = f" {recipe.description.rstrip('.')}." if recipe.description else ""
-        lines.append(f"{code(recipe.name)}:{description} Started by {', '.join(filter(None, starts))}.")
+        cost = await recipe_cost_text(context, recipe.name, events.schedule)
+        lines.append(f"{code(recipe.name)}:{description} Started by {', '.join(filter(None, starts))}.{cost}")
     lines += [f"Not valid: {code(line)}" for problem in config.recipe_problems for line in problem.splitlines()]
     return f"**Recipes** in `{RECIPE_DIR}`\n\n{markdown_list(lines)}" if lines else ""
+
+
+async def typical_costs_text(context: JobContext) -> str:
+    """Return the help text about what commands usually cost in this repository; empty while that is not known."""
+    spending, repo_id = context.services.spending, context.job.repo.id
+    if spending is None:
+        return ""
+    texts = [(verb, typical_cost(await spending.recent_costs(repo_id, verb=verb))) for verb in WORK_VERBS]
+    lines = [f"- {code(verb)}: {text}" for verb, text in texts if text]
+    return "\n".join(["**Usual cost of a run here**, of the last 50\n", *lines]) if lines else ""
+
+
+async def recipe_cost_text(context: JobContext, recipe: str, cron: str | None) -> str:
+    """Return what a recipe usually costs, and on a schedule will cost; empty while that is not known."""
+    spending = context.services.spending
+    costs = () if spending is None else await spending.recent_costs(context.job.repo.id, recipe=recipe)
+    if cron is not None and costs:
+        starts = await asyncio.to_thread(count_starts, cron, time.time())
+        return f" About {text} in {FORECAST_DAYS} days." if (text := forecast(costs, starts)) else ""
+    return f" Usual cost: {text}." if (text := typical_cost(costs)) else ""
 
 
 def markdown_list(lines: list[str]) -> str:

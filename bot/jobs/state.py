@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeVar
 
 from agent_runtime import ChildWatched, Event, MessageInjected, traced
+from bot.domain.spend import Cap
 from bot.github.types import PullLink
 from bot.jobs.access import AccessCheck
 from bot.jobs.posts import JobCheckRun, StatusComment
@@ -124,6 +125,7 @@ class RunState:
         is_shown: whether this attempt has posted the comment, which says that the job runs.
         keeps_files: whether the workspace stays for a later attempt.
         events: of the agent's session, after a segment of its run; a workflow step stores no session.
+        caps: of spending, if this attempt runs an agent.
     """
 
     record: StoredRecord
@@ -142,6 +144,7 @@ class RunState:
     is_shown: bool = False
     keeps_files: bool = False
     events: Sequence[Event] = ()
+    caps: tuple[Cap, ...] = ()
 
     def warn(self, warning: str) -> None:
         text = "\n\n".join(filter(None, (self.progress.warning, warning)))

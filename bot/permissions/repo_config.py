@@ -374,6 +374,15 @@ class CommitKeys(_Model):
     """Whether to add `Signed-off-by` with the bot's own account."""
 
 
+class SpendKeys(_Model):
+    """Caps of the repository's spending."""
+
+    day_usd: Dollars | None = None
+    """The cap of the repository's spending in a UTC day, in US dollars; cannot exceed the operator's."""
+    month_usd: Dollars | None = None
+    """The same in a UTC month."""
+
+
 class FileKeys(_Model):
     """A repository's configuration of Codepilot."""
 
@@ -405,6 +414,7 @@ class FileKeys(_Model):
     """The maximum cost of a run in US dollars."""
     max_steps: Steps | None = None
     """The maximum number of steps in a run."""
+    spend: SpendKeys = Field(default_factory=SpendKeys)
     max_candidates: Annotated[int, Field(ge=1, le=8)] | None = None
     """The maximum of `--candidates`; cannot exceed the operator's."""
     verbs: VerbsKeys = Field(default_factory=VerbsKeys)
@@ -653,6 +663,7 @@ def merge_configs(organisation: RepoConfig, repository: RepoConfig) -> RepoConfi
     inherited = {name: getattr(organisation, name) for name in organisation.model_fields_set - overridden}
     labels = {name: getattr(repository.labels, name) for name in repository.labels.model_fields_set}
     commit = {name: getattr(repository.commit, name) for name in repository.commit.model_fields_set}
+    spend = {name: getattr(repository.spend, name) for name in repository.spend.model_fields_set}
     verbs = {verb: _overlay(getattr(repository.verbs, verb), getattr(organisation.verbs, verb)) for verb in VERBS}
     return repository.model_copy(
         update=inherited
@@ -661,6 +672,7 @@ def merge_configs(organisation: RepoConfig, repository: RepoConfig) -> RepoConfi
             "verbs": VerbsKeys(**verbs),
             "labels": organisation.labels.model_copy(update=labels),
             "commit": organisation.commit.model_copy(update=commit),
+            "spend": organisation.spend.model_copy(update=spend),
             "highest": "auto" if organisation.highest == repository.highest == "auto" else "ask",
         }
     )

@@ -20,7 +20,7 @@ from bot.domain.errors import OtherVersionError
 from bot.domain.job import LIVE_STATES, Job, JobState
 from bot.queue import transitions
 from bot.queue.protocols import MAX_ENDED, PendingReport
-from bot.queue.records import Backlog, RunQuery, Signal, StoredJob, WeekCost, decode_job, encode_job, week_of
+from bot.queue.records import Backlog, RunQuery, Signal, StoredJob, decode_job, encode_job, week_of
 from bot.queue.store import (
     JOBS,
     NOTICES,
@@ -73,7 +73,7 @@ class DurableEngine:
 
         def amend(tx: Transaction) -> None:
             if work is not None:
-                _check_lease(tx, work)
+                check_lease(tx, work)
             transitions.change(tx, job.id, body=encode_job(job))
 
         await self._run(amend)
@@ -113,7 +113,7 @@ class DurableEngine:
 
         def update(tx: Transaction) -> None:
             if work is not None and work.job_id == job_id:
-                _check_lease(tx, work)
+                check_lease(tx, work)
             transitions.update(tx, job_id, change, self._has_progress)
 
         await self._run(update)
@@ -126,7 +126,7 @@ class DurableEngine:
         """
         work = CURRENT_WORK.get()
         if work is not None:
-            await self._run(lambda tx: _check_lease(tx, work))
+            await self._run(lambda tx: check_lease(tx, work))
 
     async def get(self, job_id: str) -> StoredJob | None:
         query = sa.select(JOBS).where(JOBS.c.id == job_id, JOBS.c.body.is_not(None))
@@ -185,25 +185,6 @@ class DurableEngine:
     async def load_log(self, job_id: str) -> bytes | None:
         body = sa.select(RUN_LOGS.c.body).where(RUN_LOGS.c.job_id == job_id)
         return await self._store.read(lambda tx: tx.rows.execute(body).scalar())
-
-    async def costs(self, since: int, repo_ids: Collection[int] | None = None) -> tuple[WeekCost, ...]:
-        costs = (
-            sa.select(
-                sa.func.max(RUN_LOGS.c.repository).label("repository"),
-                RUN_LOGS.c.person,
-                RUN_LOGS.c.week,
-                sa.func.count().label("runs"),
-                sa.func.coalesce(sa.func.sum(RUN_LOGS.c.cost_usd), 0.0).label("cost_usd"),
-                (sa.func.count() - sa.func.count(RUN_LOGS.c.cost_usd)).label("unknown"),
-                sa.func.sum(sa.case((RUN_LOGS.c.cost_usd.is_(None), RUN_LOGS.c.tokens), else_=0)).label("tokens"),
-            )
-            .where(RUN_LOGS.c.week >= since)
-            .group_by(RUN_LOGS.c.week, RUN_LOGS.c.repo_id, RUN_LOGS.c.person)
-            .order_by(RUN_LOGS.c.week.desc(), "repository", RUN_LOGS.c.person)
-        )
-        if repo_ids is not None:
-            costs = costs.where(RUN_LOGS.c.repo_id.in_(repo_ids))
-        return await self._store.read(lambda tx: tuple(WeekCost(**row) for row in tx.rows.execute(costs).mappings()))
 
     async def check(self) -> None:
         await self._run(_check_writable)
@@ -336,7 +317,7 @@ def _sweep(tx: Transaction, before: float, most: int, limit: int) -> int:
     return len(ids)
 
 
-def _check_lease(tx: Transaction, work: Lease | PendingReport) -> None:
+def check_lease(tx: Transaction, work: Lease | PendingReport) -> None:
     if isinstance(work, PendingReport):
         transitions.check_report(tx, work)
     else:

@@ -1,23 +1,40 @@
-"""Facts shared by all processes on a database: labels, notices, job counts, schedules, the pace of writes."""
+"""Facts shared by all processes on a database: labels, notices, job counts, schedules, the pace of writes, spending."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from itertools import takewhile
 
 import sqlalchemy as sa
 from croniter import croniter
 
+from agent_runtime import Usage
 from bot.domain.access import LabelGrant, Tally, TrustedBots, is_unattended
 from bot.domain.commands import RecipeDue
 from bot.domain.errors import OtherVersionError, QueueError
 from bot.domain.job import Actor, Job, JobState, Origin, Repo, Thread
+from bot.domain.spend import Cap, CapUse, day_of, fit_budget, period_days
 from bot.events.delivery import job_id
 from bot.queue import transitions
-from bot.queue.records import decode_job
-from bot.queue.store import CONFIGS, JOBS, LABELS, NOTICES, PACES, SCHEDULES, JobStore, Transaction, insert
+from bot.queue.engine import CURRENT_WORK, check_lease
+from bot.queue.protocols import BudgetRequest, Reservation
+from bot.queue.records import DIMENSIONS, ScheduledRecipe, SpendQuery, SpendSums, Spent, decode_job
+from bot.queue.store import (
+    CONFIGS,
+    JOBS,
+    LABELS,
+    NOTICES,
+    PACES,
+    SCHEDULES,
+    SPENDING,
+    SPENDING_LABELS,
+    JobStore,
+    Transaction,
+    insert,
+)
 
 log = logging.getLogger(__name__)
 _HOUR = 3600.0
@@ -268,3 +285,189 @@ def reserve_write(store: JobStore, installation: int) -> Callable[[float], Await
             return 0.0
 
     return reserve
+
+
+KEPT_DAYS = 400
+"""Days that spending is kept, however long jobs are."""
+
+_MAX_LABELS = 20
+_MAX_NAMES = 100
+_RECENT_RUNS = 50
+
+
+class DurableSpending:
+    """Implements `Spending` on a database, and the queries of the dashboard and of the metrics."""
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+
+    async def reserve(self, request: BudgetRequest) -> Reservation:
+        work = CURRENT_WORK.get()
+
+        def reserve(tx: Transaction) -> Reservation:
+            if work is not None:
+                check_lease(tx, work)
+            tx.lock("spending")  # two runs must not both take the same remainder
+            _settle(tx, request.job.id, request.used)
+            uses = _read_uses(tx, request.job, request.caps)
+            budget = fit_budget(request.budget_usd, uses)
+            if budget != 0.0:
+                _insert_reservation(tx, request, budget or 0.0)
+            return Reservation(budget_usd=budget, uses=uses)
+
+        return await self._store.run(reserve)
+
+    async def settle(self, job: Job, used: Usage, caps: Sequence[Cap] = ()) -> tuple[CapUse, ...]:
+        work = CURRENT_WORK.get()
+
+        def settle(tx: Transaction) -> tuple[CapUse, ...]:
+            if work is not None:
+                check_lease(tx, work)
+            _settle(tx, job.id, used)
+            return _read_uses(tx, job, caps)
+
+        return await self._store.run(settle)
+
+    async def recent_costs(self, repo_id: int, *, verb: str = "", recipe: str = "") -> tuple[float, ...]:
+        return await self._store.read(lambda tx: _recent_costs(tx, repo_id, verb, recipe))
+
+    async def scheduled(self, repo_ids: frozenset[int] | None) -> tuple[ScheduledRecipe, ...]:
+        """Return the recipes with schedules that are due next, at most 100."""
+        query = sa.select(SCHEDULES).order_by(SCHEDULES.c.due_at).limit(_MAX_NAMES)
+        query = query if repo_ids is None else query.where(SCHEDULES.c.repo_id.in_(repo_ids))
+
+        def read(tx: Transaction) -> tuple[ScheduledRecipe, ...]:
+            return tuple(
+                ScheduledRecipe(repository=row.repo, name=row.recipe, cron=row.cron, costs=costs)
+                for row in tx.rows.execute(query).all()
+                for costs in [_recent_costs(tx, row.repo_id, recipe=row.recipe)]
+            )
+
+        return await self._store.read(read)
+
+    async def sums(self, query: SpendQuery) -> SpendSums:
+        def read(tx: Transaction) -> SpendSums:
+            columns = [(name, SPENDING_LABELS.c.label if name == "label" else SPENDING.c[name]) for name in DIMENSIONS]
+            [total] = _sums(tx, query, sa.literal(""))
+            return total, {name: _sums(tx, query, column) for name, column in columns}
+
+        return await self._store.read(read)
+
+    async def month_costs(self) -> Mapping[int, float]:
+        """Return the known cost in this month of the 100 repositories with the highest."""
+        key, cost = SPENDING.c.repo_id, sa.func.coalesce(sa.func.sum(SPENDING.c.cost_usd), 0.0)
+        query = sa.select(key, cost).group_by(key).order_by(cost.desc(), key).limit(_MAX_NAMES)
+
+        def read(tx: Transaction) -> Mapping[int, float]:
+            first, _ = period_days(day_of(tx.now), "month")
+            return {row[0]: row[1] for row in tx.rows.execute(query.where(SPENDING.c.day >= first))}
+
+        return await self._store.read(read)
+
+    async def sweep(self) -> None:
+        """Delete spending of more than 400 days ago."""
+
+        def sweep(tx: Transaction) -> None:
+            tx.rows.execute(SPENDING.delete().where(SPENDING.c.day < day_of(tx.now) - KEPT_DAYS))
+            is_orphan = SPENDING_LABELS.c.job_id.not_in(sa.select(SPENDING.c.job_id))
+            tx.rows.execute(SPENDING_LABELS.delete().where(is_orphan))
+
+        await self._store.run(sweep)
+
+
+def _settle(tx: Transaction, job_id: str, used: Usage) -> None:
+    """Store what a job has used since its last settlement in the day of its last reservation, and end that."""
+    of_job = SPENDING.c.job_id == job_id
+    rows = tx.rows.execute(sa.select(SPENDING).where(of_job).order_by(SPENDING.c.day)).all()
+    if not rows:
+        return
+    *earlier, last = rows
+    # An attempt that could not read the job's session knows of less than is stored.
+    tokens = max(last.tokens, used.total_tokens - sum(row.tokens for row in earlier))
+    charged = max(last.charged_usd, used.estimated_cost_usd - sum(row.charged_usd for row in earlier))
+    is_last = of_job & (SPENDING.c.day == last.day)
+    if not tokens and not charged:  # it ended before its first request
+        tx.rows.execute(SPENDING.delete().where(is_last))
+        return
+    cost = None if used.cost_usd is None or last.cost_usd is None else charged
+    values = {"tokens": tokens, "charged_usd": charged, "cost_usd": cost, "reserved_usd": 0.0}
+    tx.rows.execute(SPENDING.update().where(is_last).values(**values))
+
+
+def _insert_reservation(tx: Transaction, request: BudgetRequest, budget: float) -> None:
+    job, payer = request.job, request.job.payer
+    values = {
+        "repo_id": job.repo.id,
+        "repository": job.repo.full_name,
+        "person_id": payer.id if payer else 0,
+        "person": payer.login if payer else "",
+        "verb": request.verb,
+        "recipe": job.recipe.name if job.recipe else "",
+        "reserved_usd": budget,
+    }
+    # Rename the rows of a renamed repository or account, so that a list has it once.
+    for key, name in (("repo_id", "repository"), ("person_id", "person")):
+        of_key = SPENDING.c[key] == values[key]
+        newest = sa.select(SPENDING.c[name]).where(of_key).order_by(SPENDING.c.day.desc()).limit(1)
+        if tx.rows.execute(newest).scalar() not in {None, values[name]}:
+            tx.rows.execute(SPENDING.update().where(of_key).values({name: values[name]}))
+    empty = {"day": day_of(tx.now), "cost_usd": 0.0, "tokens": 0, "charged_usd": 0.0}
+    row = insert(tx, SPENDING).values(job_id=job.id, **empty, **values)
+    tx.rows.execute(row.on_conflict_do_update(index_elements=["job_id", "day"], set_={"reserved_usd": budget}))
+    if tx.rows.execute(sa.select(SPENDING_LABELS.c.label).where(SPENDING_LABELS.c.job_id == job.id)).first() is None:
+        for label in sorted(set(request.labels))[:_MAX_LABELS]:
+            tx.rows.execute(SPENDING_LABELS.insert().values(job_id=job.id, label=label))
+
+
+def _read_uses(tx: Transaction, job: Job, caps: Sequence[Cap]) -> tuple[CapUse, ...]:
+    uses, payer = list[CapUse](), job.payer
+    for cap in caps:
+        if cap.scope == "person" and payer is None:
+            continue
+        first, end = period_days(day_of(tx.now), cap.period)
+        is_payer = SPENDING.c.person_id == (payer.id if payer else 0)
+        of_scope = SPENDING.c.repo_id == job.repo.id if cap.scope == "repository" else is_payer
+        sums = (sa.func.coalesce(sa.func.sum(SPENDING.c[name]), 0.0) for name in ("charged_usd", "reserved_usd"))
+        spent, reserved = tx.rows.execute(sa.select(*sums).where(of_scope, SPENDING.c.day >= first)).one()
+        login = payer.login if payer and cap.scope == "person" else ""
+        uses.append(CapUse(cap=cap, spent_usd=spent, reserved_usd=reserved, ends=end, login=login))
+    return tuple(uses)
+
+
+def _recent_costs(tx: Transaction, repo_id: int, verb: str = "", recipe: str = "") -> tuple[float, ...]:
+    of_recipe = (SPENDING.c.recipe == recipe, *([] if recipe else [SPENDING.c.verb == verb]))
+    query = (
+        sa.select(SPENDING.c.job_id, SPENDING.c.cost_usd)
+        .join(JOBS, JOBS.c.id == SPENDING.c.job_id)
+        .where(SPENDING.c.repo_id == repo_id, *of_recipe, JOBS.c.finished_at.is_not(None))
+        .order_by(SPENDING.c.day.desc())
+        .limit(_RECENT_RUNS)
+    )
+    costs = defaultdict[str, list[float | None]](list)
+    for run, cost in tx.rows.execute(query):
+        costs[run].append(cost)
+    return tuple(sum(filter(None, parts)) for parts in costs.values() if None not in parts)
+
+
+def _sums(tx: Transaction, query: SpendQuery, column: sa.ColumnElement[str]) -> tuple[Spent, ...]:
+    is_unknown = SPENDING.c.cost_usd.is_(None)
+    cost = sa.func.coalesce(sa.func.sum(SPENDING.c.cost_usd), 0.0)
+    rows = sa.select(
+        column.label("name"),
+        sa.func.count(SPENDING.c.job_id.distinct()).label("runs"),
+        cost.label("cost_usd"),
+        sa.func.count(sa.case((is_unknown, SPENDING.c.job_id)).distinct()).label("unknown"),
+        sa.func.coalesce(sa.func.sum(sa.case((is_unknown, SPENDING.c.tokens), else_=0)), 0).label("tokens"),
+    ).where(SPENDING.c.day >= query.first, SPENDING.c.day < query.end)
+    if query.repo_ids is not None:
+        rows = rows.where(SPENDING.c.repo_id.in_(query.repo_ids))
+    for name, value in query.equal.items():
+        labelled = sa.select(SPENDING_LABELS.c.job_id).where(SPENDING_LABELS.c.label == value)
+        rows = rows.where(SPENDING.c.job_id.in_(labelled) if name == "label" else SPENDING.c[name] == value)
+    if column is SPENDING_LABELS.c.label:
+        rows = rows.join(SPENDING_LABELS, SPENDING_LABELS.c.job_id == SPENDING.c.job_id)
+    elif column is SPENDING.c.recipe:
+        rows = rows.where(SPENDING.c.recipe != "")
+    if not isinstance(column, sa.BindParameter):
+        rows = rows.group_by(column).order_by(cost.desc(), column).limit(_MAX_NAMES)
+    return tuple(Spent(**row) for row in tx.rows.execute(rows).mappings())

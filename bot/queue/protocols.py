@@ -6,15 +6,16 @@ Implementations: `bot.queue.engine`, `bot.queue.ledger`, `bot.queue.memory`. Met
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent_runtime import Usage
 from bot.domain.access import LabelGrant, Tally
 from bot.domain.job import Job, JobState, Repo
-from bot.queue.records import Backlog, RunQuery, Signal, StoredJob, WeekCost
+from bot.domain.spend import Cap, CapUse
+from bot.queue.records import Backlog, RunQuery, Signal, StoredJob
 
 MAX_ENDED = 100_000
 """Number of ended jobs kept with text and record."""
@@ -122,12 +123,51 @@ class RunHistory(Protocol):
 
     async def load_log(self, job_id: str) -> bytes | None: ...
 
-    async def costs(self, since: int, repo_ids: Collection[int] | None = None) -> tuple[WeekCost, ...]:
-        """Return costs by week, latest first, repository and person.
 
-        Args:
-            repo_ids: None for all.
-        """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetRequest:
+    """The budget that a run needs.
+
+    Attributes:
+        labels: the thread's; those of the first request are kept.
+        used: what the job has used so far.
+    """
+
+    job: Job
+    verb: str
+    labels: Collection[str] = ()
+    caps: Sequence[Cap] = ()
+    budget_usd: float | None
+    used: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """A budget for a run.
+
+    Attributes:
+        budget_usd: None for no limit; 0 if a cap is exhausted, so that nothing is reserved.
+        uses: of the caps, without the reservation.
+    """
+
+    budget_usd: float | None
+    uses: tuple[CapUse, ...] = ()
+
+
+class Spending(Protocol):
+    """The spending of all jobs, in which running jobs reserve their budgets."""
+
+    async def reserve(self, request: BudgetRequest) -> Reservation:
+        """Reserve what is left of a run's budget and of its caps, in place of the job's earlier reservation."""
+
+    async def settle(self, job: Job, used: Usage, caps: Sequence[Cap] = ()) -> tuple[CapUse, ...]:
+        """Store what a job has used, end its reservation, and return the use of its caps."""
+
+    async def sweep(self) -> None:
+        """Delete old spending."""
+
+    async def recent_costs(self, repo_id: int, *, verb: str = "", recipe: str = "") -> tuple[float, ...]:
+        """Return the known costs of the last ended runs of a verb without a recipe, or of a recipe."""
 
 
 class Schedules(Protocol):

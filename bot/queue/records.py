@@ -7,8 +7,8 @@ Two versions of the bot may share a database: jobs that this version cannot read
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -74,34 +74,61 @@ class RunQuery:
     offset: int = 0
 
 
+Dimension = Literal["repository", "person", "label", "recipe", "verb"]
+DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeekCost:
-    """Cost of a person's runs in a repository that ended in a week.
+class SpendQuery:
+    """A query for spending on the UTC days from `first` until before `end`, numbered since 1970.
 
     Attributes:
-        person: login; empty for events.
-        unknown: runs without a known cost; `tokens` are theirs.
-        week: number since 1970; weeks begin on Monday.
+        equal: values of dimensions.
+        repo_ids: None for all.
     """
 
-    repository: str
-    person: str
-    week: int
+    first: int
+    end: int
+    equal: Mapping[Dimension, str] = field(default_factory=dict)
+    repo_ids: frozenset[int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Spending of a repository, person, label, recipe or verb.
+
+    Attributes:
+        name: empty for a person if nobody asked, and for a sum.
+        unknown: runs without a known cost; `tokens` are theirs.
+    """
+
+    name: str
     runs: int
     cost_usd: float
     unknown: int
     tokens: int
 
 
+SpendSums = tuple[Spent, Mapping[Dimension, tuple[Spent, ...]]]
+"""The sum of the selected spending, and that of the 100 largest of each dimension."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledRecipe:
+    """A recipe with a schedule, and the costs of its last runs, newest first."""
+
+    repository: str
+    name: str
+    cron: str
+    costs: tuple[float, ...]
+
+
 _DAYS_TO_MONDAY = 3  # 1970 began on a Thursday
 
 
 def week_of(at: float) -> int:
+    """Return the number of a week since 1970, for processes of an earlier version that read it."""
     return (int(at // 86_400) + _DAYS_TO_MONDAY) // 7
-
-
-def week_start(week: int) -> float:
-    return (week * 7 - _DAYS_TO_MONDAY) * 86_400.0
 
 
 # pydantic selects the command's class by the literal type of `verb`.

@@ -213,6 +213,40 @@ PACES = sa.Table(
     sa.Column("installation", _NUMBER, primary_key=True, autoincrement=False),
     sa.Column("last_at", _SECONDS, nullable=False),
 )
+
+# What each job has cost on each day that it ran; rows outlive their jobs, so that caps and months stay right.
+SPENDING = sa.Table(
+    "spending",
+    METADATA,
+    sa.Column("job_id", _ID, primary_key=True),
+    # UTC days since 1970.
+    sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("repo_id", _NUMBER, nullable=False),
+    sa.Column("repository", sa.Text, nullable=False),
+    # 0 and empty if no person asked.
+    sa.Column("person_id", _NUMBER, nullable=False),
+    sa.Column("person", sa.Text, nullable=False),
+    sa.Column("verb", sa.String(20), nullable=False),
+    sa.Column("recipe", _ID, nullable=False),
+    # NULL if the model's price is unknown.
+    sa.Column("cost_usd", _SECONDS),
+    sa.Column("tokens", _NUMBER, nullable=False),
+    # Count against the caps: the known or estimated cost, and the budget of a running job.
+    sa.Column("charged_usd", _SECONDS, nullable=False),
+    sa.Column("reserved_usd", _SECONDS, nullable=False),
+)
+sa.Index("spending_of_repository", SPENDING.c.repo_id, SPENDING.c.day, SPENDING.c.charged_usd, SPENDING.c.reserved_usd)
+sa.Index("spending_of_person", SPENDING.c.person_id, SPENDING.c.day, SPENDING.c.charged_usd, SPENDING.c.reserved_usd)
+sa.Index("spending_of_verb", SPENDING.c.repo_id, SPENDING.c.recipe, SPENDING.c.verb, SPENDING.c.day)
+sa.Index("spending_of_day", SPENDING.c.day, SPENDING.c.repo_id, SPENDING.c.cost_usd)
+
+# The thread's labels when the job started.
+SPENDING_LABELS = sa.Table(
+    "spending_labels",
+    METADATA,
+    sa.Column("job_id", _ID, primary_key=True),
+    sa.Column("label", _ID, primary_key=True),
+)
 SWEEPS = sa.Table(
     "sweeps",
     METADATA,

@@ -37,6 +37,7 @@ from typing_extensions import override
 
 from bot.domain.errors import QueueError
 from bot.github.connection import AppSession
+from bot.queue.ledger import DurableSpending
 from bot.queue.protocols import JobIndex
 from bot.queue.records import Backlog
 from bot.queue.tracing import ROOT_SPAN
@@ -95,6 +96,11 @@ class Metrics(SpanProcessor):
             "GitHub API requests remaining in the current rate-limit window.",
             ["installation", "resource"],
         )
+        self._month_cost = gauge(
+            "codepilot_repository_month_cost_usd",
+            "US dollars of known cost since the month began (UTC); the 100 highest.",
+            ["repository_id"],
+        )
         ProcessCollector(registry=self._registry)
 
     def count_delivery(self, outcome: str) -> None:
@@ -129,9 +135,11 @@ class Metrics(SpanProcessor):
             self._tokens.labels(kind, model).inc(max(0.0, tokens))
         self._cost.labels(model).inc(_number(attributes.get("codepilot.cost_usd")))
 
-    async def render(self, index: JobIndex, session: AppSession) -> bytes:
+    async def render(self, index: JobIndex, session: AppSession, spending: DurableSpending | None = None) -> bytes:
+        costs: Mapping[int, float] = {}
         try:
             backlog = await index.backlog()
+            costs = {} if spending is None else await spending.month_costs()
         except QueueError:
             backlog = Backlog(by_state={}, oldest_seconds=math.nan)
         # No await from here on, so that concurrent requests do not mix.
@@ -140,6 +148,9 @@ class Metrics(SpanProcessor):
         self._jobs.clear()
         for state, count in backlog.by_state.items():
             self._jobs.labels(state.value).set(count)
+        self._month_cost.clear()
+        for repository, cost in costs.items():
+            self._month_cost.labels(repository).set(cost)
         self._remaining.clear()
         budgets = sorted(session.budgets(), key=lambda entry: entry[2].remaining)[:_MAX_INSTALLATIONS]
         for installation, resource, budget in budgets:

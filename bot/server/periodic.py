@@ -150,7 +150,8 @@ def job_sweeps(shared: JobServices, engine: JobEngine) -> tuple[Sweep, ...]:
     async def jobs() -> None:
         await engine.sweep(shared.keep_days)
 
-    return ("sessions", sessions), ("workspaces", workspaces), ("patches", patches), ("jobs", jobs)
+    spending: tuple[Sweep, ...] = () if shared.spending is None else (("spending", shared.spending.sweep),)
+    return *spending, ("sessions", sessions), ("workspaces", workspaces), ("patches", patches), ("jobs", jobs)
 
 
 def cache_sweeps(shared: JobServices) -> tuple[Sweep, ...]:

@@ -34,7 +34,7 @@ from bot.jobs.repo_events import EventFilter
 from bot.publishing.markdown import redact_inertly
 from bot.publishing.redact import Redactor
 from bot.queue.engine import DurableEngine
-from bot.queue.ledger import DurableLedger, DurableSchedules, reserve_write
+from bot.queue.ledger import DurableLedger, DurableSchedules, DurableSpending, reserve_write
 from bot.queue.protocols import Ledger, Schedules
 from bot.queue.store import JobStore
 from bot.queue.worker import DurableWorker, open_slots
@@ -204,12 +204,13 @@ async def build_service(
     async with AsyncExitStack() as stack:
         store = await asyncio.to_thread(JobStore, settings.jobs_url, jobs_of_repository=settings.jobs_per_repository)
         stack.push_async_callback(store.close)
-        queue = DurableEngine(store, has_progress=has_progress)
-        await stack.enter_async_context(run_sweeps(shared, queue))
+        queue, spending = DurableEngine(store, has_progress=has_progress), DurableSpending(store)
+        await stack.enter_async_context(run_sweeps(replace(shared, spending=spending), queue))
         ledger = DurableLedger(store, trusted_bots=settings.agent.trusted_bots)
         session = AppSession(seconds_between_writes, partial(reserve_write, store) if store.path is None else None)
         schedules = DurableSchedules(store) if settings.schedules else None
-        shared = replace(shared, schedules=schedules, history=queue if settings.has_dashboard else None)
+        history = queue if settings.has_dashboard else None
+        shared = replace(shared, schedules=schedules, history=history, spending=spending)
         # After a long pause, a worker writes nothing for jobs that others have claimed.
         github_of = partial(_installation_client, settings, redactor, session, queue.check_work)
         contexts = JobContextFactory(services=shared, queue=queue, ledger=ledger, github_for=github_of)
@@ -223,11 +224,10 @@ async def build_service(
             drain_seconds=settings.drain_seconds,
         )
         skip_reason = EventFilter(queue, ledger, shared.configs, review_on=settings.agent.review_on).drop_reason
-        accepted, answered = acknowledger.acknowledge, metrics.count_delivery
-        options = _webhook_options(settings)
+        accepted, answered, options = acknowledger.acknowledge, metrics.count_delivery, _webhook_options(settings)
         app = make_app(options, queue, on_accepted=accepted, skip_reason=skip_reason, on_response=answered)
-        _add_dashboard(app, settings, queue, shared, session)
-        read = partial(metrics.render, queue, session)
+        _add_dashboard(app, settings, queue, shared, session, spending=spending)
+        read = partial(metrics.render, queue, session, spending)
         yield BotService(
             queue=queue,
             worker=worker,
@@ -294,11 +294,18 @@ def _installation_client(
 
 
 def _add_dashboard(
-    app: web.Application, settings: Settings, queue: DurableEngine, shared: JobServices, session: AppSession
+    app: web.Application,
+    settings: Settings,
+    queue: DurableEngine,
+    shared: JobServices,
+    session: AppSession,
+    *,
+    spending: DurableSpending,
 ) -> None:
     if not settings.has_dashboard:
         return
-    reader = DashboardReader(queue, shared, lambda: list(session.budgets()), trace_url=settings.trace_url or "")
+    trace_url = settings.trace_url or ""
+    reader = DashboardReader(queue, shared, lambda: list(session.budgets()), spending, trace_url=trace_url)
     token, secret = settings.dashboard_token, settings.client_secret
     operator_token = token.get_secret_value() if token else ""
     # A changed token ends all sign-ins.

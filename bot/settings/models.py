@@ -23,6 +23,7 @@ from agent_runtime import CATALOG, ContainerSettings, Endpoint, Network, RunLimi
 from bot.domain.access import Bounds, Caps, Level, TrustedBots
 from bot.domain.commands import DEFAULT_TRIGGER, CommentMode
 from bot.domain.errors import InputProblem
+from bot.domain.spend import SpendCaps
 from bot.permissions.levels import BRANCH_PREFIX, Conventions
 from bot.permissions.repo_config import PATH, BareVerb, Label, parse_branch_prefix
 from bot.settings import parsing
@@ -161,6 +162,11 @@ class AgentSettings:
     caps: Annotated[parsing.CapsWords, Spec("user=40,installation=500")] = field(default_factory=Caps)
     """Limits on the number of runs started per hour, and of runs in a thread that no person asked for (unattended).
     Those that are not named stay thread=10, user=20, repository=50, installation=200, unattended=3."""
+    spend_caps: Annotated[parsing.SpendCapsWords, Spec("repository-day=20,person-month=100", input=None)] = field(
+        default_factory=SpendCaps
+    )
+    """Limits of spending in US dollars, in a UTC day and month: `repository-day`, `repository-month`, `person-day` and
+    `person-month`, separated by commas; by default unlimited. Each applies to every repository or person alike."""
     pictures: Annotated[Literal["auto", "on", "off"], parsing.Lower, Spec("off")] = "auto"
     """Whether the model sees images attached to the thread: `auto` if it is known to support images, `on`, `off`."""
     approval_hours: Annotated[int, Field(ge=1, le=720), Spec("72")] = 72
@@ -245,6 +251,7 @@ def bounds_of(settings: AgentSettings) -> Bounds:
         model="scripted" if settings.provider == "scripted" else settings.model,
         commands=settings.allow_commands,
         caps=settings.caps,
+        spend_caps=settings.spend_caps,
         approval_seconds=settings.approval_hours * 3600.0,
         network=settings.network,
         trusted_bots=settings.trusted_bots,

@@ -23,6 +23,7 @@ from agent_runtime import Network, SandboxLimits
 from bot.domain.access import Caps, TrustedBots
 from bot.domain.actions import KINDS, suggest
 from bot.domain.commands import RECIPE_DIR, ReviewEvent, is_recipe_name, is_safe_branch
+from bot.domain.spend import SpendCaps
 from bot.permissions.repo_config import command_pattern, trigger_word
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -129,6 +130,14 @@ def caps(text: str) -> Caps:
     must = f"must be limits separated by commas, each one of {', '.join(cap_names)} with `=` and a whole number"
     parts = _strip_and_match(text.split(","), rf"({'|'.join(cap_names)})\s*=\s*[0-9]{{1,6}}", must)
     return replace(Caps(), **{name.strip(): int(number) for name, number in (part.split("=") for part in parts)})
+
+
+def spend_caps(text: str) -> SpendCaps:
+    """Parse `repository-day=20,person-month=100.50`."""
+    names = {item.name.replace("_", "-"): item.name for item in fields(SpendCaps)}
+    must = f"must be limits separated by commas, each one of {', '.join(names)} with `=` and US dollars above 0"
+    parts = _strip_and_match(text.split(","), rf"({'|'.join(names)})\s*=\s*(?=.*[1-9]){_DOLLARS.pattern}", must)
+    return SpendCaps(**{names[name.strip()]: float(amount) for name, amount in (part.split("=") for part in parts)})
 
 
 def _strip_and_match(parts: Iterable[str], pattern: str, must: str) -> list[str]:
@@ -343,6 +352,7 @@ RepoFile = Annotated[str, AfterValidator(repository_file)]
 RepoName = Annotated[str, AfterValidator(repository)]
 ActionKinds = Annotated[frozenset[str] | None, PlainValidator(action_kinds)]
 ReviewEvents = Annotated[frozenset[ReviewEvent], BeforeValidator(lambda text: names(text.lower()))]
+SpendCapsWords = Annotated[SpendCaps, PlainValidator(spend_caps)]
 StorageUrl = Annotated[str, AfterValidator(storage_url)]
 Schema = Annotated[dict[str, Any] | str, PlainValidator(output_schema)]
 Triggers = Annotated[tuple[str, ...], PlainValidator(triggers)]

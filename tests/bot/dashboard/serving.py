@@ -14,14 +14,17 @@ import aiohttp
 from aiohttp import web
 from pydantic import SecretStr
 
-from agent_runtime import Event
+from agent_runtime import Event, Usage
 from bot.dashboard.app import Dashboard, LivePages
 from bot.dashboard.auth import People, Proxies, SignIns
 from bot.dashboard.views import DashboardReader
+from bot.domain.job import Job
 from bot.github.app import OAuthClient
 from bot.jobs.context import JobServices
 from bot.publishing.redact import Redactor
 from bot.queue.engine import DurableEngine
+from bot.queue.ledger import DurableSpending
+from bot.queue.protocols import BudgetRequest
 from bot.queue.store import JobStore
 from tests.clocks import Clock
 
@@ -35,6 +38,7 @@ class Served:
 
     Attributes:
         engine: has the jobs.
+        spending: has their costs.
         client: keeps cookies, and follows no redirect.
         sign_ins: who is signed in.
         clock: of the sign-ins.
@@ -43,6 +47,7 @@ class Served:
     """
 
     engine: DurableEngine
+    spending: DurableSpending
     client: aiohttp.ClientSession
     sign_ins: SignIns
     clock: Clock
@@ -56,6 +61,12 @@ class Served:
     async def post(self, path: str, **form: str) -> tuple[int, str, aiohttp.ClientResponse]:
         async with self.client.post(f"/dashboard{path}", allow_redirects=False, data=form) as answer:
             return answer.status, await answer.text(), answer
+
+    async def spend(self, job: Job, cost: float | None, *, verb: str = "fix", labels: tuple[str, ...] = ()) -> None:
+        """Store the cost of a run."""
+        usage = Usage(requests=1, output_tokens=1_000, cost_usd=cost)
+        await self.spending.reserve(BudgetRequest(job=job, verb=verb, labels=labels, budget_usd=None))
+        await self.spending.settle(job, usage)
 
     def cookie(self, name: str) -> str:
         """The value of a cookie that was set; empty without one."""
@@ -73,7 +84,7 @@ async def served(
 ) -> AsyncIterator[Served]:
     store, clock = JobStore(f"sqlite:///{folder / 'jobs.sqlite'}"), Clock()
     clock.now = time.time()
-    engine = DurableEngine(store)
+    engine, spending = DurableEngine(store), DurableSpending(store)
     sign_ins = SignIns(b"k" * 32, SecretStr(token) if token else None, clock=clock)
     app = web.Application()
     jar = aiohttp.CookieJar(unsafe=True)  # for an address in digits
@@ -87,7 +98,7 @@ async def served(
         sessions=SimpleNamespace(version=lambda _job_id: str(len(site[0].events))),
         work=SimpleNamespace(excerpt=lambda _job_id: site[0].patch),
     )
-    reader = DashboardReader(engine, cast("JobServices", services), list, trace_url="")
+    reader = DashboardReader(engine, cast("JobServices", services), list, spending, trace_url="")
     live = LivePages(engine.pulse, reader.log_stamp, poll_seconds=0.02)
     people = None if directory is None else People(cast("OAuthClient", directory), sign_ins, clock=clock)
     Dashboard(reader, sign_ins, live, people, proxies).mount(app)
@@ -95,7 +106,7 @@ async def served(
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         async with aiohttp.ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}", cookie_jar=jar) as client:
-            site.append(Served(engine=engine, client=client, sign_ins=sign_ins, clock=clock))
+            site.append(Served(engine=engine, spending=spending, client=client, sign_ins=sign_ins, clock=clock))
             yield site[0]
     finally:
         await runner.cleanup()

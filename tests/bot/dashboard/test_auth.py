@@ -14,6 +14,7 @@ import pytest
 from bot.dashboard.auth import ATTEMPT_SECONDS, People
 from bot.github.app import OAuthClient
 from bot.github.types import GitHubError
+from bot.queue.ledger import DurableSchedules
 from tests.bot.dashboard.serving import Served, served
 from tests.builders import a_job
 from tests.waiting import eventually
@@ -116,9 +117,18 @@ async def test_who_comes_back_too_late_or_without_their_cookie_is_not_signed_in(
 
 
 async def test_a_run_of_another_repository_does_not_exist(site: Served, directory: Directory) -> None:
-    directory.repos = frozenset({11})
+    await site.spend(a_job(), 1.0, labels=("secret-label",))
+    await DurableSchedules(site.engine._store).save(a_job().repo, 1, {"nightly": "17 3 * * *"})
     await _back(site)
+    shown = (await site.get("/costs"))[1]
+    assert [word in shown for word in ("octo/calc", "secret-label", "nightly")] == [True] * 3
+    directory.repos = frozenset({11})
+    site.clock.now += 301
     assert (await site.get("/runs/j1"))[0] == 404
+    for path in ("/costs", "/costs?label=secret-label", "/costs?repository=octo/calc"):
+        _, page, _ = await site.get(path)
+        assert "No run had a cost in this month." in page
+        assert "nightly" not in page
     assert (await site.get("/events?run=j1"))[0] == 404
     for path in ("", "/runs", "/runs?repository=octo/calc"):
         assert "octo/calc#7" not in (await site.get(path))[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from agent_runtime import Outcome, Status, Usage
 from bot.dashboard.views import (
@@ -10,12 +11,13 @@ from bot.dashboard.views import (
     LINES_ON_A_PAGE,
     RunMaterial,
     RunView,
-    build_cost_weeks,
+    build_cost_view,
     build_run_row,
     build_run_view,
 )
 from bot.domain.commands import RecipeBounds
 from bot.domain.job import Actor, JobState, Origin, Thread
+from bot.domain.spend import day_of
 from bot.github.types import PullLink
 from bot.jobs import waiting
 from bot.jobs.record import (
@@ -32,7 +34,7 @@ from bot.jobs.record import (
 from bot.publishing.outcome import CommitRef, Published
 from bot.publishing.status_view import Progress, RunEntry, RunLog
 from bot.queue.memory import InMemoryEngine
-from bot.queue.records import StoredJob, WeekCost
+from bot.queue.records import DIMENSIONS, Dimension, ScheduledRecipe, SpendQuery, Spent, StoredJob
 from tests.builders import a_job
 
 NOW = 1_795_392_000.0
@@ -168,22 +170,40 @@ def test_the_level_of_a_recipe_is_shown() -> None:
     assert ("Recipe", "deps") in _view(stored=stored).facts
 
 
-def test_costs_are_grouped_by_week_the_largest_first() -> None:
-    costs = [
-        WeekCost(repository="a/a", person="mona", week=2968, runs=2, cost_usd=1.0, unknown=1, tokens=1_200),
-        WeekCost(repository="a/a", person="hubot", week=2968, runs=1, cost_usd=0.0, unknown=1, tokens=34),
-        WeekCost(repository="b/b", person="mona", week=2968, runs=1, cost_usd=4.0, unknown=0, tokens=0),
-        WeekCost(repository="a/a", person="", week=2967, runs=1, cost_usd=0.0, unknown=0, tokens=0),
+_DAY = day_of(datetime(2026, 11, 1, tzinfo=UTC).timestamp())
+
+
+def test_costs_are_shown_by_each_dimension_the_largest_first() -> None:
+    query = SpendQuery(first=_DAY, end=_DAY + 30, equal={"verb": "fix", "recipe": 'tidy & "co"'})
+    rows = (
+        Spent(name="b/b", runs=2, cost_usd=4.0, unknown=0, tokens=0),
+        Spent(name="a/a", runs=3, cost_usd=1.0, unknown=1, tokens=1_200),
+        Spent(name="", runs=1, cost_usd=0.0, unknown=1, tokens=34),
+    )
+    total = Spent(name="", runs=6, cost_usd=5.0, unknown=2, tokens=1_234)
+    by_dimension: dict[Dimension, tuple[Spent, ...]] = dict.fromkeys(DIMENSIONS, ()) | {"person": rows}
+    schedules = [
+        ScheduledRecipe(repository="a/a", name="tidy", cron="17 6 * * *", costs=(0.1, 0.2, 0.4)),
+        ScheduledRecipe(repository="a/a", name="new", cron="17 6 * * *", costs=(0.1,)),
     ]
-    newest, oldest = build_cost_weeks(costs)
-    assert [(each.name, each.runs, each.cost, each.share) for each in newest.repositories] == [
-        ("b/b", 1, "$4.00", 1.0),
-        ("a/a", 3, "$1.00 and 2 of unknown cost (1,234 tokens)", 0.25),
+    sums = (total, by_dimension)
+    view = build_cost_view(query, sums, schedules, now=(_DAY + 3) * 86_400.0)
+    assert (view.month, view.runs, view.total) == ("2026-11", 6, "$5.00 and 2 of unknown cost (1,234 tokens)")
+    [(title, [largest, middle, nobody])] = view.tables
+    assert (title, largest.cost, largest.share) == ("Person", "$4.00", 1.0)
+    assert largest.url == "?month=2026-11&verb=fix&recipe=tidy+%26+%22co%22&person=b%2Fb"
+    assert (middle.cost, middle.share) == ("$1.00 and 1 of unknown cost (1,200 tokens)", 0.25)
+    assert (nobody.url, nobody.cost) == ("", "1 of unknown cost (34 tokens)")
+    assert [(each.label, each.url) for each in view.filters] == [
+        ("verb: fix", "?month=2026-11&recipe=tidy+%26+%22co%22"),
+        ('recipe: tidy & "co"', "?month=2026-11&verb=fix"),
     ]
-    assert [(each.name, each.runs, each.cost, each.share) for each in newest.people] == [
-        ("mona", 3, "$5.00 and 1 of unknown cost (1,200 tokens)", 1.0),
-        ("hubot", 1, "1 of unknown cost (34 tokens)", 0.0),
+    assert [(starts, cost) for _, starts, cost in view.forecasts] == [
+        (30, "$6.00 ($3.00 to $12.00)"),
+        (30, "not known yet"),
     ]
-    assert newest.total == "$5.00 and 2 of unknown cost (1,234 tokens)"
-    assert newest.begins.text.startswith("2026-11-16")
-    assert (oldest.total, [each.name for each in oldest.people]) == ("$0.00", [""])
+    # There is no month after the present one.
+    assert [each.label for each in view.months] == ["Previous month"]
+    assert "month=2026-10&" in view.months[0].url
+    later = build_cost_view(query, sums, (), now=(_DAY + 30) * 86_400.0)
+    assert [each.label for each in later.months] == ["Previous month", "Next month"]

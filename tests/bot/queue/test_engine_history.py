@@ -15,7 +15,7 @@ from bot.domain.commands import Stop
 from bot.domain.job import Actor, Job, JobState, Repo
 from bot.queue import engine as engine_module
 from bot.queue.engine import DurableEngine
-from bot.queue.records import RunQuery, WeekCost, week_of, week_start
+from bot.queue.records import RunQuery
 from bot.queue.store import JOBS, RUN_LOGS, JobStore, Transaction
 from tests.builders import a_job
 from tests.clocks import Clock
@@ -142,27 +142,10 @@ async def test_the_pulse_changes_with_every_job(history: History) -> None:
     assert await history.engine.pulse() == seen[-1]
 
 
-async def test_costs_are_summed_by_week_and_repository(history: History) -> None:
+async def test_a_later_log_replaces_that_of_an_earlier_attempt(history: History) -> None:
     await _filled(history)
-    await history.engine.accept(_of("d", 4, SITE, "Hubot"))
-    first = week_of(history.clock.now)
-    for job_id, repo, person, cost in (
-        ("a", CALC, "mona", 1.5),
-        ("b", CALC, "mona", None),
-        ("c", SITE, "mona", 0.25),
-        ("d", SITE, "Hubot", None),
-    ):
-        await history.engine.save_log(_of(job_id, 1, repo, person), b"a log", Usage(output_tokens=70, cost_usd=cost))
-    assert await history.engine.costs(first) == (
-        WeekCost(repository="Octo/calc", person="mona", week=first, runs=2, cost_usd=1.5, unknown=1, tokens=70),
-        WeekCost(repository="octo_x/site", person="Hubot", week=first, runs=1, cost_usd=0.0, unknown=1, tokens=70),
-        WeekCost(repository="octo_x/site", person="mona", week=first, runs=1, cost_usd=0.25, unknown=0, tokens=0),
-    )
-    history.clock.now += 7 * _DAY
-    await history.engine.save_log(_of("c", 1, SITE, "mona"), b"another log", Usage(cost_usd=0.5))
-    assert [each.week - first for each in await history.engine.costs(first)] == [1, 0, 0]
-    assert await history.engine.costs(first + 2) == ()
-    assert [each.repository for each in await history.engine.costs(first, {11})] == ["octo_x/site"] * 2
+    for body in (b"a log", b"another log"):
+        await history.engine.save_log(_of("c", 1, SITE, "mona"), body, Usage(cost_usd=0.5))
     assert await history.engine.load_log("c") == b"another log"
 
 
@@ -177,9 +160,3 @@ async def test_a_log_is_forgotten_with_its_job(history: History) -> None:
     assert await history.store.run(lambda tx: tx.rows.execute(left).one()) == (None, None)
     count = sa.select(sa.func.count()).select_from(RUN_LOGS)
     assert await history.store.run(lambda tx: tx.rows.execute(count).scalar_one()) == 0
-
-
-def test_weeks_begin_on_mondays() -> None:
-    monday = 1_795_392_000.0  # 2026-11-23
-    assert week_start(week_of(monday)) == monday
-    assert week_start(week_of(monday - 1)) == monday - 7 * _DAY

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -14,10 +15,14 @@ from opentelemetry.util.types import AttributeValue
 from prometheus_client.parser import text_string_to_metric_families
 from typing_extensions import override
 
+from agent_runtime import Usage
 from bot.domain.errors import QueueError
 from bot.github.connection import AppSession
+from bot.queue.ledger import DurableSpending
 from bot.queue.memory import InMemoryEngine
+from bot.queue.protocols import BudgetRequest
 from bot.queue.records import Backlog
+from bot.queue.store import JobStore
 from bot.queue.tracing import ROOT_SPAN, root_span_context
 from bot.server.observability import JobIds, Metrics, RecordingSampler, SafeExporter
 from tests.builders import a_job
@@ -50,6 +55,17 @@ async def test_the_backlog_is_looked_up_when_it_is_read() -> None:
     assert found["codepilot_jobs", "waiting"] == 0
     assert found["codepilot_oldest_queued_job_age_seconds",] == 30
     assert found["codepilot_store_up",] == 1
+
+
+async def test_the_costs_of_the_month_have_ids_of_repositories_and_no_names(tmp_path: Path) -> None:
+    store, metrics = JobStore(f"sqlite:///{tmp_path / 'jobs.sqlite'}"), Metrics()
+    spending, usage = DurableSpending(store), Usage(output_tokens=9, cost_usd=1.5)
+    await spending.reserve(BudgetRequest(job=a_job(), verb="fix", labels=("a label",), budget_usd=5.0))
+    await spending.settle(a_job(), usage)
+    text = (await metrics.render(InMemoryEngine(), AppSession(0.0), spending)).decode()
+    await store.close()
+    assert f'codepilot_repository_month_cost_usd{{repository_id="{a_job().repo.id}"}} 1.5' in text
+    assert not [word for word in (a_job().repo.full_name, a_job().actor.login, "a label") if word in text]
 
 
 async def test_without_a_database_the_rest_is_told_and_no_backlog_of_before() -> None:

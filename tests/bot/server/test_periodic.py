@@ -210,6 +210,7 @@ class _Unreachable(InMemoryEngine):
 
 def services(place: Path) -> JobServices:
     shared = SimpleNamespace(
+        spending=None,
         workspaces=Workspaces(place / "workspaces"),
         work=RunResults(PatchFiles(place / "patches"), most_bytes=10**9),
         sessions=FileJobSessions(place / "sessions"),

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from agent_runtime import ContainerSettings, Endpoint, Network, RunLimits, SandboxLimits
 from bot.domain.access import Caps, TrustedBots
 from bot.domain.errors import ConfigError, OutsideActionsError
+from bot.domain.spend import SpendCaps
 from bot.server.build import redactor_for
 from bot.settings.load import load, load_action
 from bot.settings.models import AGENT, MODELS, SETTINGS, Setting, bounds_of, render_settings_table
@@ -132,6 +133,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_ALLOW_COMMANDS": "npm run e2e *;./scripts/check\nmake e2e",
         "CODEPILOT_MODELS": "qwen-max, qwen-turbo",
         "CODEPILOT_CAPS": "user=5, unattended=0",
+        "CODEPILOT_SPEND_CAPS": "repository-day=20, person-month=0.5",
         "CODEPILOT_APPROVAL_HOURS": "2",
         "CODEPILOT_KEEP_DAYS": "7",
         "CODEPILOT_BRANCH_PREFIX": "bots/codepilot-",
@@ -180,6 +182,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     assert agent.allow_commands == ("npm run e2e *", "./scripts/check", "make e2e")
     assert agent.models == ("qwen-max", "qwen-turbo")
     assert agent.caps == Caps(user=5, unattended=0)
+    assert agent.spend_caps == SpendCaps(repository_day=20.0, person_month=0.5)
     assert (agent.approval_hours, agent.keep_days, agent.pictures) == (2, 7, "off")
     assert agent.mcp == Path("/etc/codepilot/mcp.yaml")
     assert agent.toolchains == (Path("/opt/node"), Path("/opt/python"))
@@ -235,6 +238,9 @@ def test_every_missing_and_wrong_setting_is_named_at_once_with_an_example() -> N
         ("CODEPILOT_ALLOW_COMMANDS", "say 'hi", "is not a"),
         ("CODEPILOT_CAPS", "users=4", "'users=4' is not valid"),
         ("CODEPILOT_CAPS", "user=-1", "'user=-1' is not valid"),
+        ("CODEPILOT_SPEND_CAPS", "thread-day=4", "'thread-day=4' is not valid"),
+        ("CODEPILOT_SPEND_CAPS", "person-day=0", "'person-day=0' is not valid"),
+        ("CODEPILOT_SPEND_CAPS", "person-day=none", "'person-day=none' is not valid"),
         ("CODEPILOT_APPROVAL_HOURS", "0", "1 to 720"),
         ("CODEPILOT_KEEP_DAYS", "never", "whole number"),
         ("CODEPILOT_CONFIG", "~/codepilot.yml", "not expanded"),
