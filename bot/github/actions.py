@@ -20,8 +20,8 @@ from bot.github.connection import GitHubConnection
 
 StateList = Literal["milestones", "categories", "types", "fields"]
 Reason = Literal["completed", "not_planned", "duplicate"]
-_MOST_CANDIDATES = 100
-"""Newest objects in which an earlier attempt's is sought: one request."""
+_MOST = 100
+"""Newest objects of a list, such as those in which an earlier attempt's is sought: one request."""
 _DROPPED = "Check that the token may change it, and that the value still exists."
 
 
@@ -174,6 +174,17 @@ class Actions:
         }
         return found, types.parse(_Lists, action, data)
 
+    async def list_labels(self, repo: str) -> tuple[types.LabelFacts, ...]:
+        action, path = f"read the labels of {repo}", f"/repos/{repo}/labels"
+        entries = self.connection.entries(types.LabelFacts, action, path, limit=_MOST)
+        return tuple([entry async for entry in entries])
+
+    async def list_open_issues(self, repo: str) -> tuple[types.ThreadFacts, ...]:
+        """Return the newest open issues, without pull requests."""
+        action, path = f"read the issues of {repo}", f"/repos/{repo}/issues"
+        entries = self.connection.entries(types.ThreadFacts, action, path, {"state": "open"}, limit=_MOST)
+        return tuple([entry async for entry in entries if entry.kind == "issue"])
+
     async def add_labels(self, repo: str, number: int, names: Collection[str]) -> None:
         """Add labels; GitHub creates one that does not exist."""
         action, path = f"add labels to {repo}#{number}", f"/repos/{repo}/issues/{number}/labels"
@@ -193,7 +204,7 @@ class Actions:
 
     async def set_milestone(self, repo: str, number: int, title: str) -> None:
         action, path = f"set the milestone of {repo}#{number}", f"/repos/{repo}/milestones"
-        milestones = self.connection.entries(_Entry, action, path, limit=_MOST_CANDIDATES)
+        milestones = self.connection.entries(_Entry, action, path, limit=_MOST)
         numbers = [entry.number async for entry in milestones if entry.name == title]
         if not numbers:
             raise _absent(action, f"there is no open milestone {title!r}")
@@ -244,7 +255,7 @@ class Actions:
         """Return the author's newest issue whose body contains `mark`."""
         action, path = f"look for our issues in {repo}", f"/repos/{repo}/issues"
         query = {"creator": author.login, "state": "all"}
-        async for issue in self.connection.entries(types.ThreadFacts, action, path, query, limit=_MOST_CANDIDATES):
+        async for issue in self.connection.entries(types.ThreadFacts, action, path, query, limit=_MOST):
             if issue.kind == "issue" and issue.author.id == author.id and mark in issue.body:
                 return types.PullLink(number=issue.number, html_url=issue.html_url)
         return None
@@ -253,7 +264,7 @@ class Actions:
         """Make an issue a sub-issue, unless it is one of this parent already."""
         action, path = f"make {repo}#{number} a sub-issue of #{parent}", f"/repos/{repo}/issues/{parent}/sub_issues"
         child = await self._issue_id(repo, number)
-        children = self.connection.entries(_IssueFacts, action, path, limit=_MOST_CANDIDATES)
+        children = self.connection.entries(_IssueFacts, action, path, limit=_MOST)
         if child not in [issue.id async for issue in children]:
             await self.connection.request(action, "POST", path, {"sub_issue_id": child})
 
@@ -312,7 +323,7 @@ class Actions:
             "created": f">={since.strftime('%Y-%m-%dT%H:%M:%SZ')}",
         }
         runs = self.connection.entries(
-            types.RunFacts, action, f"{path}/runs", query, within="workflow_runs", limit=_MOST_CANDIDATES
+            types.RunFacts, action, f"{path}/runs", query, within="workflow_runs", limit=_MOST
         )
         first = min([run async for run in runs], key=lambda run: run.id, default=None)
         return None if first is None else DispatchedRun(id=first.id, html_url=first.html_url)

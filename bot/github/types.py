@@ -184,6 +184,11 @@ class ThreadFacts(Authored):
     html_url: str
 
 
+class LabelFacts(Facts):
+    name: str
+    description: Text = ""
+
+
 class PullFacts(ThreadFacts):
     """A pull request; `head_repo` and `head_repo_id` are None for a deleted fork, `mergeable` while it is computed."""
 

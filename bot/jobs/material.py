@@ -39,6 +39,7 @@ from bot.jobs.context import JobContext
 from bot.jobs.faults import is_passing
 from bot.jobs.merges import conflict_quotes
 from bot.jobs.own_pulls import quote_undone
+from bot.jobs.propose import list_choices
 from bot.jobs.status import read_hint
 from bot.prompt.brief import (
     MAX_PICTURE_BYTES,
@@ -88,6 +89,7 @@ async def gather(context: JobContext, assignment: Assignment) -> Material:
         merged=merge.label if merge is not None else "",
         conflicts=tuple(conflict_quotes(merge)) if merge is not None else (),
         undone=await quote_undone(context),
+        choices=await list_choices(context, assignment),
     )
     if context.job.thread.kind == "branch":
         return material

@@ -5,15 +5,23 @@ The session records its calls, which `Progress` collects; at the end of the run 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from inspect import Parameter, Signature
 from typing import Any
 
-from agent_runtime import ToolError
+from agent_runtime import Quote, ToolError
 from bot.domain.actions import KINDS, ActionError, Declaration, Proposal, append_proposal, parse_action
-from bot.permissions.actions import DECLARED_AS, check_declared, complete
+from bot.github.actions import StateList
+from bot.github.types import GitHubError
+from bot.jobs.admission import Assignment
+from bot.jobs.context import JobContext
+from bot.permissions.actions import DECLARED_AS, check_declared, complete, matches
+from bot.prompt.sanitize import clean_line
 
+log = logging.getLogger(__name__)
+_LINE_CHARS = 200
 _INTRODUCTION = """\
 Propose an action on GitHub. It does nothing now: the host checks it and applies it after the run, perhaps once a \
 person approves. Without issue it is about this thread."""
@@ -88,3 +96,55 @@ def _describe_fields(declaration: Declaration) -> Iterator[str]:
         if name in {"issue", "sub_issue"} and declaration.target == "created":
             allowed = ("new-…",) if name == "sub_issue" else ("this thread", "new-…")
         yield f"{name}: {' | '.join(f'`{value}`' for value in allowed)}" if allowed else name
+
+
+async def list_choices(context: JobContext, assignment: Assignment) -> tuple[Quote, ...]:
+    """Return the present values for patterns in the declarations, and the open issues for duplicates.
+
+    Raises:
+        GitHubError: a request failed for a moment.
+    """
+    declared = {entry.kind: entry for entry in assignment.grant.actions}
+    if not declared:
+        return ()
+    try:
+        choices = await _read_choices(context, assignment, declared)
+    except GitHubError as error:
+        if error.is_transient:
+            raise
+        log.warning("the values for actions were not read: %s", error)
+        return ()
+    listed = {source: [clean_line(line, limit=_LINE_CHARS) for line in lines] for source, lines in choices.items()}
+    return tuple(Quote(source=source, text="\n".join(lines)) for source, lines in listed.items() if lines)
+
+
+async def _read_choices(
+    context: JobContext, assignment: Assignment, declared: Mapping[str, Declaration]
+) -> dict[str, Sequence[str]]:
+    actions, repo, choices = context.github.actions, assignment.snapshot.repo.full_name, dict[str, Sequence[str]]()
+    patterns = {
+        kind: [value for values in entry.allowed.values() for value in values if "*" in value]
+        for kind, entry in declared.items()
+    }
+    if label_patterns := [*patterns.get("add-labels", ()), *patterns.get("remove-labels", ())]:
+        config = assignment.settings.config
+        reserved = config.labels.level_labels | config.start_labels(context.services.bounds.start_label)
+        choices["labels of this repository"] = [
+            f"{label.name}: {label.description}".removesuffix(": ")
+            for label in await actions.list_labels(repo)
+            if label.name.casefold() not in reserved
+            and any(matches(label.name, pattern, "labels") for pattern in label_patterns)
+        ]
+    field_names = declared["set-fields"].allowed["fields"] if "set-fields" in declared else ()
+    lists: list[StateList] = ["fields"] if field_names else []
+    lists += ["types"] if patterns.get("set-type") else []
+    lists += ["milestones"] if patterns.get("set-milestone") else []
+    if lists:
+        state = await actions.read_state(repo, lists=lists)
+        fields_read = (entry for entry in state.fields if entry.name in field_names)
+        choices["issue types"], choices["open milestones"] = state.types, state.milestones
+        choices["fields of issues"] = [f"{entry.name}: {', '.join(entry.options)}" for entry in fields_read]
+    if "close" in declared and "duplicate" in declared["close"].allowed["reasons"]:
+        own, issues = context.job.thread.number, await actions.list_open_issues(repo)
+        choices["titles of open issues"] = [f"#{issue.number} {issue.title}" for issue in issues if issue.number != own]
+    return choices

@@ -345,7 +345,7 @@ def check_declared(action: Action, declaration: Declaration, earlier: Sequence[P
     for key, values in _values_of(action).items():
         allowed = declaration.allowed.get(key, ())
         for value in values:
-            if not any(_matches(value, pattern, key) for pattern in allowed):
+            if not any(matches(value, pattern, key) for pattern in allowed):
                 return f"`{value}` is not among the declared {key}. {suggest(value, allowed)}"
     return _check_targets(action, declaration, earlier, thread)
 
@@ -499,6 +499,6 @@ def _fold(name: str, key: str) -> str:
     return name.casefold() if key in _IGNORES_CASE else name
 
 
-def _matches(value: str, pattern: str, key: str) -> bool:
+def matches(value: str, pattern: str, key: str) -> bool:
     parts = map(re.escape, _fold(pattern, key).split("*"))
     return re.fullmatch(".*".join(parts), _fold(value, key)) is not None

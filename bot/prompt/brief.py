@@ -72,6 +72,7 @@ class Material:
         unread: which failing checks could not be read, with the remedy, for users.
         merged: the branch that is merged, as conflict markers name it; empty without conflicts to resolve.
         undone: how the bot's last change in the thread was undone.
+        choices: the values for actions that the agent may propose.
     """
 
     own_id: int | None = None
@@ -91,6 +92,7 @@ class Material:
     merged: str = ""
     conflicts: tuple[Quote, ...] = ()
     undone: tuple[Quote, ...] = ()
+    choices: tuple[Quote, ...] = ()
 
     @property
     def failing(self) -> tuple[str, ...]:
@@ -207,6 +209,7 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[Q
         ("plan", 6_000, [Quote(source="the plan that a maintainer approved", text=plan)] if plan.strip() else []),
         ("undone changes", 2_000, material.undone),
         ("description", 9_000, [_description(job)] if has_description else []),
+        ("values for actions", 0, material.choices),
         # The first failed job is cut before it is omitted.
         ("failing checks", 8_000, failing[:1]),
         ("further failing checks", 0, failing[1:]),

@@ -1047,6 +1047,22 @@ async def _note_thread(w: World, repo: Any, number: int) -> None:  # noqa: ANN40
 
 
 @scenario
+async def lists_of_labels_and_open_issues(w: World) -> None:
+    repo, actions = w.filled_repo(), w.github.actions
+    await w.ask(actions.list_labels(w.name))
+    await w.ask(actions.list_open_issues(w.name))
+    w.people.open_issue(repo, author="mona", title="It breaks", labels=["bug"])
+    other = w.people.open_issue(repo, author="mona", title="Again")
+    w.pull(repo)
+    await w.ask(actions.list_labels(w.name))
+    await w.ask(actions.list_open_issues(w.name))
+    w.people.close(repo, other.number, by="mona")
+    await w.ask(actions.list_open_issues(w.name))
+    w.permit(issues="", pull_requests="")
+    await w.ask(actions.list_labels(w.name))
+
+
+@scenario
 async def created_issues(w: World) -> None:
     repo, actions = w.filled_repo(), w.github.actions
     me = await w.github.accounts.me()

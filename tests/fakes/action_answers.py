@@ -15,6 +15,12 @@ from tests.fakes.site import FakeField, FakeThread
 _READ, _WRITE = "issues|pull_requests:read", "issues|pull_requests:write"
 
 
+@route("GET", "labels", _READ)
+def list_labels(request: Request) -> list[Json]:
+    names = sorted(request.repo.labels.values())
+    return request.page(names, lambda name: {"name": name, "description": ""})
+
+
 @route("POST", "issues/{}/labels", _WRITE)
 def add_labels(request: Request, number: str) -> list[Json]:
     thread = request.thread(number)
