@@ -74,7 +74,8 @@ Mask = tuple[re.Pattern[str], str]
 
 VOLATILE: tuple[Mask, ...] = (
     (re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(?::\d{2})?(?: UTC)?"), "<time>"),
-    (re.compile(r"(?<=\[quote )[0-9a-f]{8,64}(?= )|(?<=\[end of quote )[0-9a-f]{8,64}(?=\])"), "<nonce>"),
+    (re.compile(r"(?:(?<=\[quote )|(?<=\[instructions ))[0-9a-f]{8,64}(?= )"), "<nonce>"),
+    (re.compile(r"(?:(?<=\[end of quote )|(?<=\[end of instructions ))[0-9a-f]{8,64}(?=\])"), "<nonce>"),
     (re.compile(r"(?<![\w.])\d+(?:\.\d+)? ?(?:ms|s|seconds?)\b"), "<duration>"),
     (re.compile(r"(?<=\bpid )\d+"), "<pid>"),
     (re.compile(r"[^\s'\"]*/codepilot-task-\w+/workspace"), "<copy>"),

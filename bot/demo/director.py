@@ -50,7 +50,7 @@ from bot.settings.load import bypass_proxies, load_demo
 from bot.settings.models import AgentSettings, Settings
 from localhub import LocalHub, Repo
 
-_PERSON = "mona"
+PERSON = "mona"
 _PERMISSIONS = {each.name: each.level for each in PERMISSIONS if each.weight != "optional"}
 _EVENTS = [each.name for each in EVENTS]
 _ENDED = {state for state, then in TRANSITIONS.items() if not then} | {JobState.WAITING}
@@ -84,9 +84,6 @@ async def direct(options: DemoOptions) -> JobState:
     """
     screen = DemoScreen(Console())
     bypass_proxies("127.0.0.1")  # where the hub is
-    # The Python that runs the demo, shown to the agent so that it can run tests; the system's own is there anyway.
-    prefixes = dict.fromkeys((Path(sys.prefix), Path(sys.base_prefix)))
-    own_python = tuple(path for path in prefixes if path not in {Path("/usr"), Path("/")})
     directory = Path(tempfile.mkdtemp(prefix="codepilot-demo-"))
     try:
         with as_file(files("bot.demo").joinpath("script.yaml")) as own_script:
@@ -94,7 +91,7 @@ async def direct(options: DemoOptions) -> JobState:
             agent = load_demo(
                 script,
                 data_dir=directory / "bot",
-                toolchains=own_python,
+                toolchains=own_toolchains(),
                 base_url=options.base_url,
                 model=options.model,
             )
@@ -135,6 +132,12 @@ async def direct(options: DemoOptions) -> JobState:
         discard(directory)
 
 
+def own_toolchains() -> tuple[Path, ...]:
+    """Return the Python that runs this, for the agent's tests; the system's own is there anyway."""
+    prefixes = dict.fromkeys((Path(sys.prefix), Path(sys.base_prefix)))
+    return tuple(path for path in prefixes if path not in {Path("/usr"), Path("/")})
+
+
 async def _scenario(options: DemoOptions, directory: Path, screen: DemoScreen) -> Scenario:
     if options.repo is not None:
         scenario, note = await prepare_local(options.repo, options.issue or "", directory)
@@ -171,14 +174,46 @@ async def play(stage: Stage, screen: DemoScreen) -> JobState:
         SandboxError: agents could not run safely here.
     """
     scenario = stage.scenario
-    async with LocalHub(stage.directory / "hub", port=stage.port) as hub:
-        hub.add_user(_PERSON, name="Mona")
-        repo = hub.add_repo(scenario.full_name, owner=_PERSON, source=scenario.path)
+    async with (
+        open_hub(stage.directory, scenario.full_name, scenario.path, stage.agent, port=stage.port) as (
+            hub,
+            repo,
+            settings,
+        ),
+        build_service(
+            settings,
+            listeners=[screen.on_event],
+            edit_seconds=2.0,
+            provider=stage.provider,
+            seconds_between_writes=0.0,
+        ) as bot,
+        _listening(bot) as address,
+    ):
+        hub.set_webhook(hub.app(settings.app_id), f"{address}/webhook", settings.webhook_secret.get_secret_value())
+        screen.say(f"hub   {hub.url}/{repo.full_name}", style="dim")
+        screen.say(f"bot   {address}/webhook", style="dim")
+        await _show_tests(stage, screen, "before", scenario.path)
+        state = await _fix(stage, screen, hub, repo, bot)
+        if stage.keep:
+            _offer(stage, screen, hub, repo)
+            with suppress(asyncio.CancelledError):  # Ctrl+C ends what the person has seen to its end
+                await asyncio.Event().wait()
+        return state
+
+
+@asynccontextmanager
+async def open_hub(
+    directory: Path, full_name: str, source: Path, agent: AgentSettings, *, port: int = 0
+) -> AsyncIterator[tuple[LocalHub, Repo, Settings]]:
+    """Open a hub with a copy of a repository, an App that is installed there, and the App's settings."""
+    async with LocalHub(directory / "hub", port=port) as hub:
+        hub.add_user(PERSON, name="Mona")
+        repo = hub.add_repo(full_name, owner=PERSON, source=source)
         secret = secrets.token_hex(32)
         app = hub.add_app("codepilot", webhook_secret=secret, permissions=_PERMISSIONS, events=_EVENTS)
         hub.install(app, repo)
         settings = Settings(
-            agent=replace(stage.agent, data_dir=stage.directory / "bot"),
+            agent=replace(agent, data_dir=directory / "bot"),
             webhook_secret=SecretStr(secret),
             app_id=app.id,
             private_key=SecretStr(app.private_key_pem),
@@ -188,26 +223,7 @@ async def play(stage: Stage, screen: DemoScreen) -> JobState:
             host="127.0.0.1",
             port=0,
         )
-        async with (
-            build_service(
-                settings,
-                listeners=[screen.on_event],
-                edit_seconds=2.0,
-                provider=stage.provider,
-                seconds_between_writes=0.0,
-            ) as bot,
-            _listening(bot) as address,
-        ):
-            hub.set_webhook(app, f"{address}/webhook", secret)
-            screen.say(f"hub   {hub.url}/{repo.full_name}", style="dim")
-            screen.say(f"bot   {address}/webhook", style="dim")
-            await _show_tests(stage, screen, "before", scenario.path)
-            state = await _fix(stage, screen, hub, repo, bot)
-            if stage.keep:
-                _offer(stage, screen, hub, repo)
-                with suppress(asyncio.CancelledError):  # Ctrl+C ends what the person has seen to its end
-                    await asyncio.Event().wait()
-            return state
+        yield hub, repo, settings
 
 
 @asynccontextmanager
@@ -226,12 +242,12 @@ async def _listening(bot: BotService) -> AsyncIterator[str]:
 async def _fix(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo, bot: BotService) -> JobState:
     """Open the issue, give the command, wait for the job, and show the change."""
     scenario = stage.scenario
-    issue = hub.open_issue(repo, author=_PERSON, title=scenario.title, body=scenario.body)
-    screen.heading(f"@{_PERSON} opens issue #{issue.number} and asks for a fix")
+    issue = hub.open_issue(repo, author=PERSON, title=scenario.title, body=scenario.body)
+    screen.heading(f"@{PERSON} opens issue #{issue.number} and asks for a fix")
     screen.markdown(f"**{scenario.title}**\n\n{scenario.body}", title=f"issue #{issue.number}")
-    screen.markdown(f"`{scenario.request}`", title=f"comment by @{_PERSON}")
+    screen.markdown(f"`{scenario.request}`", title=f"comment by @{PERSON}")
     screen.heading("The bot starts working")
-    hub.comment(repo, issue.number, author=_PERSON, body=scenario.request)
+    hub.comment(repo, issue.number, author=PERSON, body=scenario.request)
     job_id = await _job_of_comment(hub)
     while True:
         stored = await bot.queue.get(job_id)
@@ -307,7 +323,7 @@ def _offer(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo) -> None:
         return
     threads = {"pull" if each.pull else "issue": each.number for each in hub.issues(repo)}
     scripted = stage.provider is not None
-    tour = open_tour(hub, repo, stage.scenario.path, stage.tour, author=_PERSON, existing=threads, scripted=scripted)
+    tour = open_tour(hub, repo, stage.scenario.path, stage.tour, author=PERSON, existing=threads, scripted=scripted)
     screen.heading("Still running: try the tour, stop with Ctrl+C")
     screen.say(f"{pages}/{tour.number}", style="bold")
     for entry, number in tour.threads:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from bot.evaluation.results import EvalResult
 
 _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _RESULTS = click.option("--results", type=_DIRECTORY, required=True, help="The directory that `eval run` wrote to.")
 
 
@@ -21,6 +24,51 @@ def evaluate() -> None:
 
     `mine` makes tasks of them, `run` lets the bot work on each task, and `report` compares the configurations.
     """
+
+
+@evaluate.command()
+@click.argument("suite", type=_DIRECTORY)
+@click.option("--config", "configs", type=_FILE, multiple=True, required=True, help="A configuration; repeatable.")
+@click.option(
+    "--results",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("evaluation-results"),
+    show_default=True,
+    help="The directory for the results.",
+)
+@click.option(
+    "--task", "tasks", multiple=True, metavar="ID", help="Only this task, or those that fit `12-*`; repeatable."
+)
+@click.option("--repeat", type=click.IntRange(1, 100), default=1, show_default=True, help="Attempts at each task.")
+@click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Runs in parallel.")
+@click.option(
+    "--max-usd", type=click.FloatRange(0, min_open=True), help="The limit of the cost of all results together."
+)
+@click.option("--record", is_flag=True, help="Record the model's replies of each run in the results.")
+@click.option("--replay", type=_DIRECTORY, help="The directory of recordings to replay in place of the models.")
+def run(*, configs: tuple[Path, ...], **rest: Any) -> None:  # noqa: ANN401 - the fields of RunOptions
+    """Let the bot work on the tasks of a SUITE with each configuration.
+
+    The same command continues what was interrupted. A configuration is a YAML file with operator settings by their
+    names in lower case, and `name`, `budget_usd`, `instructions` and `approvals`.
+    """
+    from bot.demo.director import own_toolchains  # noqa: PLC0415 - `codepilot --help` should not load it
+    from bot.evaluation.run import RunOptions, run_evaluation  # noqa: PLC0415 - as above
+    from bot.evaluation.trial import read_configs  # noqa: PLC0415 - as above
+    from bot.server.process import protect_process  # noqa: PLC0415 - as above
+
+    options = RunOptions(**rest)
+    contents = read_configs(configs, toolchains=own_toolchains())
+    protect_process(allow_root=all(config.agent.allow_root for config in contents))
+    try:
+        results = asyncio.run(run_evaluation(options, contents, click.echo))
+    except KeyboardInterrupt:
+        click.echo("Interrupted. The finished runs are kept; the same command continues.", err=True)
+        sys.exit(130)
+    click.echo(f"{len(results)} results in {options.results}. Compare the configurations:")
+    click.echo(f"codepilot eval report {options.suite} --results {options.results}")
+    if any(result.status == "error" for result in results):
+        sys.exit(1)
 
 
 @evaluate.command()

@@ -44,7 +44,7 @@ class PhaseTokens:
     """Tokens of one phase.
 
     Attributes:
-        input: outside the provider's cache.
+        input: outside the provider's cache, with what is written to it.
         cached: read from the provider's cache.
         output: with reasoning.
     """
@@ -96,16 +96,30 @@ class EvalResult:
         """Whether the bot claimed success without solving the task."""
         return self.said_done and self.solved is False
 
+    @property
+    def sentence(self) -> str:
+        """The result in a line for people."""
+        verdict = {True: "solved", False: "not solved", None: "error"}[self.solved]
+        cost = "unknown cost" if self.cost_usd is None else f"${self.cost_usd:.2f}"
+        claim = ", although the bot said that its checks passed" if self.is_false_claim else ""
+        text = f"{self.task}  {self.config}  #{self.attempt}  {verdict}{claim}, {cost}, {self.seconds:.0f} s"
+        return f"{text}: {self.error}" if self.error else text
+
 
 _RESULT = TypeAdapter(EvalResult)
 
 
 def read_results(directory: Path) -> tuple[EvalResult, ...]:
-    """Read the results in their order; ignore the last line if it is incomplete.
+    """Read the latest result of each run; a run that failed with an error may have been repeated.
 
     Raises:
         ResultsError: unreadable, or not from this version.
     """
+    return tuple({result.key: result for result in _read_lines(directory)}.values())
+
+
+def _read_lines(directory: Path) -> tuple[EvalResult, ...]:
+    """Read all results in their order; ignore the last line if it is incomplete."""
     path = _file(directory)
     try:
         *lines, _incomplete = path.read_bytes().split(b"\n")
@@ -170,16 +184,30 @@ class ResultsWriter:
     """Appends results; each is on the disk when `append` returns.
 
     Attributes:
-        results: the results so far.
+        results: all results so far, also those of repeated runs.
     """
 
     def __init__(self, directory: Path, descriptor: int) -> None:
         self._descriptor = descriptor
         self.directory = directory
-        self.results = [*read_results(directory)]
+        self.results = [*_read_lines(directory)]
         # A process that was killed has left half a line, which the next result must not continue.
         data = _file(directory).read_bytes()
         self._end = data.rfind(b"\n") + 1
+
+    def add_config(self, name: str, content: bytes) -> None:
+        """Copy a configuration beside its results.
+
+        Raises:
+            ResultsError: it differs from that of earlier results.
+        """
+        path = self.directory / "configs" / f"{name}.yaml"
+        if path.exists() and path.read_bytes() != content:
+            raise ResultsError(
+                f"The configuration {name} has changed since its results in {self.directory}. Give it another `name`, "
+                f"or name another --results. {path} has the earlier one."
+            )
+        path.write_bytes(content)
 
     def append(self, result: EvalResult) -> None:
         """Write a result.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import configparser
 import hashlib
 import json
 import re
@@ -14,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 from agent_runtime import BoundExceededError, CommandEnd, CommandRunner, Network, Sandbox, run_bounded
@@ -25,6 +27,7 @@ from bot.evaluation.suite import (
     SuiteError,
     Task,
     Validation,
+    load_toml,
     read_refusals,
     read_suite,
     write_refusals,
@@ -146,6 +149,27 @@ def read_junit(report: bytes) -> dict[str, bool]:
         if len(tests) > MAX_TESTS:
             raise ValueError(f"it has more than {MAX_TESTS:,} tests")
     return tests
+
+
+def read_pytest_settings(is_toml: bool, content: bytes) -> str:  # noqa: FBT001 - called by a worker
+    """Return the sections for pytest and the entry points of a file of settings, as text. Runs in a bounded worker."""
+    text = content.decode("utf-8", "replace")
+    if is_toml:
+        data = load_toml(text)
+        sections = list[Any]()
+        for place in (("tool", "pytest"), ("tool", "poetry", "plugins"), ("project", "entry-points")):
+            table: Any = data
+            for key in place:
+                table = table.get(key) if isinstance(table, dict) else None
+            sections.append(table)
+        return json.dumps(sections, sort_keys=True)
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(text)
+    except configparser.Error as error:
+        raise ValueError(str(error)) from error
+    names = ("pytest", "tool:pytest", "options.entry_points")
+    return json.dumps({name: dict(parser[name]) for name in names if name in parser}, sort_keys=True)
 
 
 def _describe(end: CommandEnd) -> str:

@@ -212,7 +212,7 @@ async def build_service(
         history = queue if settings.has_dashboard else None
         shared = replace(shared, schedules=schedules, history=history, spending=spending)
         # After a long pause, a worker writes nothing for jobs that others have claimed.
-        github_of = partial(_installation_client, settings, redactor, session, queue.check_work)
+        github_of = partial(installation_client, settings, redactor, session, queue.check_work)
         contexts = JobContextFactory(services=shared, queue=queue, ledger=ledger, github_for=github_of)
         acknowledger = Acknowledger(contexts, comments=works)
         stack.push_async_callback(acknowledger.close)
@@ -265,13 +265,18 @@ def _scheduler(
     return Scheduler(schedules, ledger, partial(list_installation_ids, read_app_access(settings)), github_of)
 
 
-def _installation_client(
+def installation_client(
     settings: Settings,
     redactor: Redactor,
     session: AppSession,
     before_write: Callable[[], Awaitable[None]],
     target: Job | int,
 ) -> GitHub:
+    """Open a client for the installation of a job, or of this number.
+
+    Raises:
+        ConfigError: the job's delivery names no installation.
+    """
     if isinstance(target, Job):
         if target.installation is None:
             raise ConfigError(

@@ -11,15 +11,15 @@ import hashlib
 import hmac
 import os
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BeforeValidator, ConfigDict, SecretStr, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr, create_model
 
 from agent_runtime import CATALOG, SettingsError, read_settings
 from bot.domain.errors import ConfigError, InputProblem, InputsError, OutsideActionsError
@@ -47,6 +47,8 @@ from bot.settings.models import (
     settings_of,
 )
 from bot.settings.parsing import read_content, read_secret
+
+Shape = TypeVar("Shape", bound=BaseModel)
 
 _MAX_BYTES = 256 * 1024
 _MODEL_MEANINGS = {"scripted": "the path of the script", "azure": "the name of your deployment"}
@@ -159,6 +161,32 @@ def load_demo(
     if problems := reader.find_problems():
         raise ConfigError(tuple(problem.text for problem in problems))
     return agent
+
+
+def load_evaluation(
+    configs: Mapping[str, Mapping[str, str]],
+    *,
+    toolchains: tuple[Path, ...],
+    environ: Mapping[str, str] | None = None,
+) -> dict[str, AgentSettings]:
+    """Read the settings of an evaluation's configurations; their values, by variable, override the environment's.
+
+    Raises:
+        ConfigError: with all problems, after the configurations' names.
+    """
+    common, loaded, problems = _take_environment(environ), dict[str, AgentSettings](), list[str]()
+    address, own_key = AGENT["base_url"].name, AGENT["base_url_key"].name
+    defaults = {AGENT["model_patience"].name: "60", AGENT["toolchains"].name: ":".join(map(str, toolchains))}
+    for name, values in configs.items():
+        env = {**common, **values}
+        # Of the keys in the environment, each configuration gets those of its own model service.
+        foreign = _KEY_VARIABLES if address in values else set() if env.get(address) else {own_key}
+        reader = Reader({key: value for key, value in env.items() if key not in foreign}, defaults=defaults)
+        loaded[name] = reader.read_agent()
+        problems += [f"{name}: {problem.text}" for problem in reader.find_problems()]
+    if problems:
+        raise ConfigError(tuple(problems))
+    return loaded
 
 
 def _take_environment(environ: Mapping[str, str] | None) -> dict[str, str]:
@@ -355,13 +383,8 @@ def read_file(path: Path, settings: Collection[Setting]) -> dict[str, str]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"names a file that is not UTF-8 (byte {error.start}): {path}; save it as UTF-8") from None
-    keys: dict[str, Any] = {
-        setting.key: (Annotated[str, BeforeValidator(partial(_as_text, setting))], "") for setting in settings
-    }
     try:
-        file = read_settings(
-            text, create_model("Keys", __config__=ConfigDict(extra="forbid"), **keys), source=str(path)
-        )
+        file = read_settings(text, model_of(settings, _Keys), source=str(path))
     except SettingsError as error:
         raise ConfigError(tuple(str(error).splitlines())) from error
     texts = {setting.name: written for setting in settings if (written := getattr(file, setting.key))}
@@ -369,6 +392,18 @@ def read_file(path: Path, settings: Collection[Setting]) -> dict[str, str]:
     if secrets and mode & stat.S_IRWXO:
         raise ConfigError((f"{path}: `{secrets[0]}`: is a secret in a file open to every user; run: chmod 600 {path}",))
     return texts
+
+
+class _Keys(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+def model_of(settings: Iterable[Setting], base: type[Shape]) -> type[Shape]:
+    """Return a model with a key for each setting, besides those of `base`; its value is the setting's text."""
+    keys: dict[str, Any] = {
+        setting.key: (Annotated[str, BeforeValidator(partial(_as_text, setting))], "") for setting in settings
+    }
+    return create_model("Keys", __base__=base, **keys)
 
 
 def _as_text(setting: Setting, value: object) -> str:

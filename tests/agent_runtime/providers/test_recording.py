@@ -413,6 +413,8 @@ def test_a_large_difference_is_cut() -> None:
         ("[Step 1. 2026-11-22 01:02 UTC.]", "[Step 1. 2027-01-01 23:59 UTC.]"),
         ("[ENVIRONMENT CHANGE] 2026-11-22 01:02:03", "[ENVIRONMENT CHANGE] 2026-11-22 04:05:06"),
         ("[quote 01234567 from x]\n[end of quote 01234567]", "[quote ba987654 from x]\n[end of quote ba987654]"),
+        ("[instructions 01234567 from x]", "[instructions ba987654 from x]"),
+        ("[end of instructions 01234567]", "[end of instructions ba987654]"),
         ("3 passed in 0.12s", "3 passed in 1.7s"),
         ("main: idle, pid 7211, cwd /w", "main: idle, pid 80, cwd /w"),
     ],
