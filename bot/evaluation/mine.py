@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -209,7 +209,8 @@ async def mine(
     """
 
     def collect() -> tuple[list[Candidate], Mined, Path, SuiteHead]:
-        mined = {task.solution_commit for task in read_tasks(suite)}
+        present = read_tasks(suite)
+        mined, ids = {task.solution_commit for task in present}, {task.id for task in present}
         candidates, refusals, scanned, without_tests = list[Candidate](), list[Refusal](), 0, 0
         clone = Clone(repository)
         with clone.repo:
@@ -226,9 +227,12 @@ async def mine(
                 if commit.hexsha in mined:
                     continue
                 try:
-                    candidate = miner.read_candidate(commit)
-                    without_tests += candidate is None
-                    candidates += filter(None, (candidate,))
+                    candidate = miner.read_candidate(commit, ids)
+                    if candidate is None:
+                        without_tests += 1
+                    else:
+                        candidates.append(candidate)
+                        ids.add(candidate.task.id)
                     continue
                 except RefusedError as error:
                     reason = str(error)
@@ -279,8 +283,8 @@ class _Miner:
         self._clone, self._options, self._github = clone, options, github
         self._commits = sorted(clone.read("rev-list", "--all", f"--max-count={_MAX_COMMITS}").decode().split())
 
-    def read_candidate(self, commit: git.Commit) -> Candidate | None:
-        """Read the task of a commit; None unless it changes tests and source files.
+    def read_candidate(self, commit: git.Commit, ids: Collection[str]) -> Candidate | None:
+        """Read the task of a commit, with an id of its own; None unless it changes tests and source files.
 
         Raises:
             RefusedError: the change is no task.
@@ -313,8 +317,9 @@ class _Miner:
         if len(f"{title} {body}".split()) < _MIN_WORDS:
             raise RefusedError("its text has too few words for a task")
         slug = re.sub(r"[^a-z0-9]+", "-", title.lower())[:40].strip("-")
+        task_id = f"{text.numbers[0] if text.numbers else commit.hexsha[:10]}-{slug}".rstrip("-")
         task = Task(
-            id=f"{text.numbers[0] if text.numbers else commit.hexsha[:10]}-{slug}".rstrip("-"),
+            id=task_id if task_id not in ids else f"{task_id}-{commit.hexsha[:10]}",
             title=title,
             link=clean_line(text.link, limit=500),
             base_commit=base.hexsha,

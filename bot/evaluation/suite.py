@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -211,11 +210,6 @@ def write_task(
         if content is not None:
             _replace(folder / name, content)
     _replace(folder / TASK_FILE, _to_toml(task.model_dump(exclude_none=True)).encode())
-
-
-def remove_task(path: Path, task_id: str) -> None:
-    if is_task_id(task_id):
-        shutil.rmtree(path / task_id, ignore_errors=True)
 
 
 def load_toml(text: str) -> dict[str, Any]:

@@ -130,6 +130,15 @@ async def test_documents_dependencies_and_odd_commits_are_no_tasks(origin: Origi
     assert (result.tasks, result.refusals) == ((), ())
 
 
+async def test_commits_of_one_pull_request_become_tasks_of_their_own(origin: Origin, tmp_path: Path) -> None:
+    for number in (1, 2):
+        files = {"shop.py": f"{FIXED}\n# {number}\n", "test_shop.py": f"{TEST}\n# {number}\n"}
+        origin.commit(files, "Totals lose their halves (#12)")
+    [last, first] = (await mined(origin, tmp_path)).tasks
+    assert last.id == "12-totals-lose-their-halves"
+    assert first.id == f"{last.id}-{first.solution_commit[:10]}"
+
+
 async def test_the_limit_and_the_date_bound_the_tasks(origin: Origin, tmp_path: Path) -> None:
     for number in range(3):
         files: dict[str, str | bytes | None] = {

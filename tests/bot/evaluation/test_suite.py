@@ -14,7 +14,6 @@ from bot.evaluation.suite import (
     Validation,
     is_task_id,
     read_suite,
-    remove_task,
     write_suite,
     write_task,
 )
@@ -59,8 +58,6 @@ def test_writing_a_task_again_keeps_the_files_that_are_not_given(suite: Path) ->
     found = read_suite(suite)
     assert found.tasks[0].validated is None
     assert found.read_hidden(found.tasks[0]) == b"hidden\xff\r\n"
-    remove_task(suite, _TASK.id)
-    assert read_suite(suite).tasks == ()
 
 
 @pytest.mark.parametrize(
@@ -70,12 +67,6 @@ def test_an_id_that_is_no_file_name_and_no_reference_is_refused(bad: str) -> Non
     assert not is_task_id(bad)
     with pytest.raises(ValueError, match="must have at most 100"):
         Task(id=bad, title="t", test_command="true")
-
-
-def test_removing_a_task_removes_nothing_outside_the_suite(suite: Path) -> None:
-    (suite / "sub").mkdir()
-    remove_task(suite / "sub", "../12-rounding")
-    assert len(read_suite(suite).tasks) == 1
 
 
 @pytest.mark.parametrize(

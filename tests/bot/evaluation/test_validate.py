@@ -147,6 +147,17 @@ async def test_instances_of_swe_bench_are_imported_and_confirmed(
         assert "test_shop.py::test_other" in result.refusals[0].reason
 
 
+async def test_several_tasks_are_confirmed_side_by_side(shop: Origin, tmp_path: Path) -> None:
+    file, suite = tmp_path / "instances", tmp_path / "suite"
+    file.write_text("".join(json.dumps(instance(shop, instance_id=f"shop-{n}", FAIL_TO_PASS=[])) for n in range(3)))
+    await import_instances(file, shop.path, suite, test_command="! grep //. shop.py")
+    events: list[str] = []
+    result = await validate_suite(suite, PLACE, jobs=2, report=events.append)
+    assert sorted(event.split(":")[0] for event in events) == ["shop-0", "shop-1", "shop-2"]
+    assert {task.fail_to_pass for task in result.tasks} == {(COMMAND_TEST,)}
+    assert len(result.tasks) == 3
+
+
 async def test_errors_of_instances_name_line_instance_and_field(shop: Origin, tmp_path: Path) -> None:
     wrong = [
         {key: value for key, value in instance(shop).items() if key != "problem_statement"} | {"problem_statment": "x"},
