@@ -208,7 +208,9 @@ async def request_actions(context: JobContext, plan: ActionPlan, *, bound_to: st
     waiting = plan.waiting
     if not waiting:
         return None
-    preview = show_proposals(waiting, plan.thread)
+    issues = [proposal.number for proposal in waiting if isinstance(proposal.action, CreateIssue)]
+    labels = plan.declarations[issues[0]].allowed.get("labels", ()) if issues else ()
+    preview = show_proposals(waiting, plan.thread, labels)
     approvals = (await context.record.read()).approvals
     earlier = approvals.open_request
     if earlier is None or earlier.kind != "actions":

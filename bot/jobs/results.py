@@ -98,7 +98,9 @@ async def deliver(
     if actions.waiting:
         actions = await apply_actions(context, actions)  # those that need no approval
     if (request := await request_actions(context, actions, bound_to=assignment.grant.bound_to_sha)) is not None:
-        return await wait_for(context, request, completion=run.summary, actions=actions.views)
+        # Those that wait are in the request.
+        decided = tuple(view for view in actions.views if view.state != "waiting")
+        return await wait_for(context, request, completion=run.summary, actions=decided)
     present = Present(snapshot=snapshot, decision=decision)
     outcome = await _deliver_change(
         context, assignment, present, tree, run, change, approved_tree=approved_tree, denial=denial

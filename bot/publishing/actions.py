@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from bot.domain.actions import Action, Proposal, UpdateBody, with_texts
+from bot.domain.actions import Action, CreateIssue, Proposal, UpdateBody, with_texts
 from bot.github.types import BODY_LIMIT, TargetFacts
 from bot.publishing.commit_format import CommitFormat
 from bot.publishing.description import Description, keep_marks, parse_description
@@ -46,17 +46,20 @@ def merge_body(action: UpdateBody, old: TargetFacts, allowed: Allowlist) -> str:
     return old.body if merged is None else merged.body
 
 
-def show_proposals(proposals: Iterable[Proposal], thread: int) -> str:
-    """Return the numbered list of proposals with all their texts, for a code block."""
-    return "\n\n".join(
-        "\n".join([escape_unseen(f"{proposal.number}. {proposal.sentence(thread)}"), *_indent_body(proposal.action)])
-        for proposal in proposals
-    )
+def show_proposals(proposals: Iterable[Proposal], thread: int, labels: Sequence[str] = ()) -> str:
+    """Return the numbered list of proposals with all their texts, for a code block.
 
-
-def _indent_body(action: Action) -> list[str]:
-    body = getattr(action, "body", "")
-    return [f"   | {escape_unseen(line)}".rstrip() for line in body.split("\n")] if body else []
+    Args:
+        labels: of each issue that they create.
+    """
+    entries = []
+    for proposal in proposals:
+        action, body = proposal.action, getattr(proposal.action, "body", "")
+        lines = [f"{proposal.number}. {proposal.sentence(thread)}"]
+        lines += [f"   Labels: {', '.join(labels)}"] if labels and isinstance(action, CreateIssue) else []
+        lines += [f"   | {line}".rstrip() for line in body.split("\n")] if body else []
+        entries.append("\n".join(map(escape_unseen, lines)))
+    return "\n\n".join(entries)
 
 
 _SIGNS: Mapping[ActionState, str] = {

@@ -83,7 +83,7 @@ async def test_at_ask_one_list_waits_and_what_is_for_anyone_does_not(tmp_path: P
         thread = stage.repo.threads[number]
         assert {label.casefold() for label in thread.labels} == {"bug"}
         assert [each.state for each in stage.repo.threads.values()] == ["open"]
-        assert "2. Create the issue `[part] Subtraction` (new-1)\n   | For `@mona`: `sub` is missing.\n\n3." in status
+        assert "2. Create the issue `[part] Subtraction` (new-1)\n   Labels: bug\n   | For `@mona`: `sub` is" in status
         assert f"- ✅ 1. Label #{number} with `bug`" in status
         assert f"/codepilot deny {request_id} <numbers>" in status
         stage.say(number, f"/codepilot approve {request_id}")

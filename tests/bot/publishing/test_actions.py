@@ -84,7 +84,7 @@ def test_the_list_shows_every_text_whole_and_makes_hidden_characters_visible() -
         Proposal(number=1, action=CreateIssue(title="Split", body="First line\n\nlast\u202eline"), handle="new-1"),
         Proposal(number=3, action=SetFields(fields={"Priority": "High"})),
     )
-    assert show_proposals(proposals, 7) == (
-        "1. Create the issue `Split` (new-1)\n   | First line\n   |\n   | last[U+202E]line\n\n"
+    assert show_proposals(proposals, 7, ("task", "api")) == (
+        "1. Create the issue `Split` (new-1)\n   Labels: task, api\n   | First line\n   |\n   | last[U+202E]line\n\n"
         "3. Set `Priority` to `High` in #7"
     )
