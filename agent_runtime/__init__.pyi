@@ -94,6 +94,7 @@ from .core.values import ToolAnswer as ToolAnswer
 from .core.values import ToolRequest as ToolRequest
 from .core.values import ToolResult as ToolResult
 from .core.values import Usage as Usage
+from .core.values import read_front_matter as read_front_matter
 from .delegation.children import TaskStatus as TaskStatus
 from .mcp.settings import McpServer as McpServer
 from .policy.policy import Policy as Policy

@@ -24,6 +24,7 @@ class Options:
     Attributes:
         new: open another pull request even if the bot has one open for the issue.
         candidates: number of parallel attempts, of which the best is published.
+        agent: a persona of the repository.
     """
 
     model: str | None = None
@@ -33,6 +34,7 @@ class Options:
     dry_run: bool = False
     new: bool = False
     candidates: int | None = None
+    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

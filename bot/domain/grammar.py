@@ -46,7 +46,18 @@ from bot.domain.commands import (
     is_safe_branch,
 )
 from bot.domain.mail_reply import LINE_END, split_reply
-from bot.domain.short_words import POLITE, PUNCTUATION, SHORT_WORDS, Meaning, find_meaning, find_opening, split_words
+from bot.domain.short_words import (
+    POLITE,
+    PUNCTUATION,
+    SHORT_WORDS,
+    Meaning,
+    find_meaning,
+    find_opening,
+    has_doubled_letter,
+    is_transposition,
+    is_typo,
+    split_words,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +291,7 @@ _COUNT = Argument("N", "a whole number, for example `40`", re.compile(r"[0-9]{1,
 _BRANCH_NAME = Argument(
     "BRANCH", "a branch's name", re.compile(".*"), lambda text: text if is_safe_branch(text) else ""
 )
+_AGENT = Argument("NAME", "an agent's name", re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"), str)
 
 OPTIONS: Mapping[str, Option] = {
     "model": Option("model", "One of the operator's models.", _MODEL),
@@ -295,6 +307,7 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "dry-run": Option("dry_run", "Show what would be published without publishing it."),
     "new": Option("new", "Open another pull request even if one of mine is already open for the issue."),
+    "agent": Option("agent", "One of the repository's agents in `.github/agents`; it only restricts the run.", _AGENT),
 }
 """Options by name without hyphens, in the order of the help."""
 
@@ -502,7 +515,7 @@ VERBS: tuple[Verb, ...] = (
         "[how]",
         "Merge the base branch into a pull request, and resolve the conflicts.",
         _work_parser(Resolve),
-        _OF_RECIPES,
+        (*_OF_RECIPES, "agent"),
     ),
     Verb(
         "review",
@@ -725,37 +738,10 @@ def _find_similar_verb(word: str, *, alone: bool) -> str | None:
     stripped = word.lower().rstrip(f"?{PUNCTUATION}")
     others = {text: _VERB_OF[meaning] for text, meaning in SHORT_WORDS.items() if meaning in {"stop", "no"}}
     for text, name in {**dict(zip(_VERBS_BY_NAME, _VERBS_BY_NAME, strict=True)), **(others if alone else {})}.items():
-        is_similar = is_transposition(stripped, text) or _has_doubled_letter(stripped, text)
+        is_similar = is_transposition(stripped, text) or has_doubled_letter(stripped, text)
         if stripped == text or is_similar or (len(text) > _SHORT_VERB_LENGTH and is_typo(stripped, text)):
             return name
     return None
-
-
-def _has_doubled_letter(word: str, name: str) -> bool:
-    return len(word) == len(name) + 1 and any(name[:n] + name[n - 1 :] == word for n in range(1, len(name) + 1))
-
-
-def is_transposition(word: str, target: str) -> bool:
-    """Whether two adjacent letters were swapped, and nothing else."""
-    start = _common_prefix_length(word, target)
-    rest, tail = word[start:], target[start:]
-    return len(rest) > 1 and rest[:2] == tail[1::-1] and rest[2:] == tail[2:]
-
-
-def is_typo(word: str, target: str) -> bool:
-    if abs(len(word) - len(target)) > 1:
-        return False
-    start = _common_prefix_length(word, target)
-    rest, tail = word[start:], target[start:]
-    return (rest or tail) != "" and (
-        rest[1:] == tail[1:] or rest == tail[1:] or rest[1:] == tail or is_transposition(word, target)
-    )
-
-
-def _common_prefix_length(word: str, target: str) -> int:
-    return next(
-        (n for n, pair in enumerate(zip(word, target, strict=False)) if pair[0] != pair[1]), min(len(word), len(target))
-    )
 
 
 _HEADINGS: dict[Group, str] = {"work": "Work", "steering": "Steering"}

@@ -111,3 +111,30 @@ def _lower(char: str) -> str:
     """Return a letter in lower case, except one that would become ASCII by that, such as the Kelvin sign."""
     lower = char.lower()
     return char if lower.isascii() and not char.isascii() else lower
+
+
+def has_doubled_letter(word: str, name: str) -> bool:
+    return len(word) == len(name) + 1 and any(name[:n] + name[n - 1 :] == word for n in range(1, len(name) + 1))
+
+
+def is_transposition(word: str, target: str) -> bool:
+    """Whether two adjacent letters were swapped, and nothing else."""
+    start = _common_prefix_length(word, target)
+    rest, tail = word[start:], target[start:]
+    return len(rest) > 1 and rest[:2] == tail[1::-1] and rest[2:] == tail[2:]
+
+
+def is_typo(word: str, target: str) -> bool:
+    if abs(len(word) - len(target)) > 1:
+        return False
+    start = _common_prefix_length(word, target)
+    rest, tail = word[start:], target[start:]
+    return (rest or tail) != "" and (
+        rest[1:] == tail[1:] or rest == tail[1:] or rest[1:] == tail or is_transposition(word, target)
+    )
+
+
+def _common_prefix_length(word: str, target: str) -> int:
+    return next(
+        (n for n, pair in enumerate(zip(word, target, strict=False)) if pair[0] != pair[1]), min(len(word), len(target))
+    )

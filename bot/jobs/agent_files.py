@@ -9,18 +9,23 @@ from dataclasses import dataclass
 from agent_runtime import (
     INSTRUCTION_FILES,
     SKILL_FOLDERS,
+    SettingsError,
     list_imports,
     order_instructions,
     parse_instructions,
 )
+from bot.domain.commands import BareCommand, Work
 from bot.git.errors import LinkError, WorkspaceError
-from bot.git.mirror import Source
+from bot.git.mirror import Blob, Source
 from bot.git.workspace import Workspaces
+from bot.jobs.context import JobContext
+from bot.permissions.levels import Refusal
+from bot.permissions.personas import PERSONA_FOLDER, Persona, describe_unknown, persona_paths
 from bot.permissions.repo_config import MAX_BYTES
-from bot.publishing.markdown import code, one_line
+from bot.publishing.markdown import code, escape_markdown, one_line
 
 _MAX_INSTRUCTIONS, _MAX_SKILLS, _MAX_FOLLOWED, _MAX_HOPS = 50, 30, 20, 5
-_MAX_PROBLEMS, _PROBLEM_CHARS = 5, 300
+_MAX_PROBLEMS, _PROBLEM_CHARS, _MAX_PERSONAS = 5, 300, 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +33,13 @@ class AgentFiles:
     """Texts by path.
 
     Attributes:
+        personas: paths by name.
         blobs: git ids, of missing files of the root None.
         followed: other files that instructions import or are links to.
     """
 
     instructions: Mapping[str, str]
+    personas: Mapping[str, str]
     skills: Mapping[str, str]
     blobs: Mapping[str, str | None]
     followed: tuple[str, ...] = ()
@@ -71,11 +78,13 @@ async def read_agent_files(workspaces: Workspaces, repo_id: int, base: Source) -
     texts = reader.texts(names)
     parsed = await asyncio.to_thread(parse_instructions, texts)
     followed = [path for path in reader.contents if path not in {*instructions, *skills}]
+    personas = persona_paths(blobs)
     ids = {path: blobs.get(path) for path in (*INSTRUCTION_FILES, *instructions, *skills, *followed)}
     return AgentFiles(
         instructions=texts,
+        personas=personas,
         skills=reader.texts(skills),
-        blobs=ids,
+        blobs=ids | {path: blobs[path] for path in personas.values()},
         followed=tuple(followed),
         problems=(*problems, *reader.problems, *parsed.problems),
     )
@@ -87,6 +96,50 @@ def _choose(paths: Iterable[str]) -> tuple[list[str], list[str]]:
     parts = [path.rsplit("/", 2) for path in paths if path.endswith("/SKILL.md")]
     skills = sorted("/".join(part) for part in parts if part[0] in SKILL_FOLDERS)
     return order_instructions(paths), sorted(skills, key=lambda path: SKILL_FOLDERS.index(path.rsplit("/", 2)[0]))
+
+
+async def choose_persona(
+    context: JobContext, repo_id: int, base: Source, personas: Mapping[str, str]
+) -> Persona | Refusal | None:
+    """Read the persona that a command names, from the base branch; None if it names none.
+
+    Raises:
+        WorkspaceError: the commit could not be fetched.
+    """
+    command = context.job.command
+    name = command.options.agent if isinstance(command, Work | BareCommand) else None
+    if name is None:
+        return None
+    path = personas.get(name.lower())
+    if path is None:
+        return Refusal(cause="persona", variant=name, reason=describe_unknown(name, personas))
+    file = (await context.services.workspaces.read_each(repo_id, base, (path,), limit=MAX_BYTES))[path]
+    if not isinstance(file, Blob):
+        reason = f"{code(path)} is no regular file of at most {MAX_BYTES:,} bytes."
+        return Refusal(cause="persona", variant=path, reason=reason)
+    try:
+        return await asyncio.to_thread(Persona.parse, path, file.content.decode("utf-8", "replace"))
+    except SettingsError as error:
+        reason = f"The agent {code(name)} is not valid: {code(one_line(str(error), _PROBLEM_CHARS))}"
+        return Refusal(cause="persona", variant=reason, reason=reason)
+
+
+async def personas_text(context: JobContext) -> str:
+    """Return the help about the default branch's personas."""
+    repos, repo = context.github.repos, context.job.repo.full_name
+    files = await repos.list_files(repo, PERSONA_FOLDER)
+    paths = persona_paths(f"{PERSONA_FOLDER}/{name}" for name in files)
+    personas = {path: files[path.rpartition("/")[2]] for path in [*paths.values()][:_MAX_PERSONAS]}
+    contents = await repos.read_blobs(repo, [file.sha for file in personas.values() if file.size <= MAX_BYTES])
+    lines, allowed = [], context.services.allowed(context.job)
+    for name, path in zip(paths, personas, strict=False):
+        try:
+            content = contents.get(personas[path].sha, b"").decode("utf-8", "replace")
+            persona = await asyncio.to_thread(Persona.parse, path, content)
+            lines.append(f"- `{name}`: {escape_markdown(persona.description, allowed)}")
+        except SettingsError as error:
+            lines.append(f"- Not valid: {code(one_line(str(error), _PROBLEM_CHARS))}")
+    return "\n".join([f"**Agents** in `{PERSONA_FOLDER}`, chosen with `--agent NAME`\n", *lines]) if lines else ""
 
 
 class _Reader:

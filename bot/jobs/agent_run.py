@@ -280,7 +280,8 @@ async def _run(context: JobContext, assignment: Assignment, tree: Tree, segment:
     files = select_files(
         assignment.settings.instructions, "code-review" if isinstance(assignment.command, Review) else "coding-agent"
     )
-    instructions = {config.path: config.instructions, **files}
+    personas = (config.persona,) if config.persona is not None else ()
+    instructions = {persona.path: persona.text for persona in personas} | {config.path: config.instructions, **files}
     session = context.services.sessions.get(context.job.id) if context.services.sessions is not None else None
     # Elsewhere the failures are the task, or the pull request's own.
     is_on_base = context.job.thread.kind != "pull" and not assignment.snapshot.thread.continues

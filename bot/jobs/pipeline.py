@@ -66,6 +66,7 @@ from bot.jobs.admission import (
     settle,
     settled,
 )
+from bot.jobs.agent_files import choose_persona, personas_text
 from bot.jobs.agent_run import abandon_run, run_agent
 from bot.jobs.automatic import early_skip_reason, skip_outcome
 from bot.jobs.context import JobContext, JobContextFactory
@@ -361,7 +362,9 @@ async def _run_at_once(
     if isinstance(command, StartRecipe):
         refusal = await start_recipe(context, command)
         return Finished(is_silent=True) if refusal is None else await context.refuse(refusal)
-    texts = [await recipes_text(context), await typical_costs_text(context)] if isinstance(command, Help) else []
+    texts: list[str] = []
+    if isinstance(command, Help):
+        texts = [await recipes_text(context), await personas_text(context), await typical_costs_text(context)]
     place = context.services.place
     return Finished(
         reply=answer_to(command, trigger=context.job.trigger, place=place, recipes="\n\n".join(filter(None, texts)))
@@ -423,9 +426,14 @@ async def _work(context: JobContext, snapshot: ThreadSnapshot) -> JobOutcome:
         snapshot.reader, context.services.workspaces, snapshot.repo.full_name, snapshot.repo.id, base, path
     )
     state.notify = fetched.settings.config.notify
-    config = fetched.settings.config.model_copy(update={"base": requested_base(context, fetched.settings)})
+    persona = await choose_persona(context, snapshot.repo.id, base, fetched.settings.personas)
+    choices = {
+        "base": requested_base(context, fetched.settings),
+        "persona": None if isinstance(persona, Refusal) else persona,
+    }
+    config = fetched.settings.config.model_copy(update=choices)
     settings = replace(fetched.settings, config=config)
-    moved = await find_branch(context, snapshot, config)
+    moved = persona if isinstance(persona, Refusal) else await find_branch(context, snapshot, config)
     grant = await decide(context, moved, settings.config, is_resumed=await resume_base(context) is not None)
     if not isinstance(moved, Refusal) and not isinstance(grant, Refusal):
         command = resolve_command(context.job.command, kind=context.job.thread.kind, config=config)

@@ -102,6 +102,7 @@ async def read_settings_at(workspaces: Workspaces, repo_id: int, base: Source, p
         base_sha=base.sha,
         instructions=agent_files.instructions,
         skills=agent_files.skills,
+        personas=agent_files.personas,
         blobs={path: file.id if file else None, **agent_files.blobs},
         titles=await workspaces.read_titles(repo_id, base, most=_MAX_TITLES),
     )

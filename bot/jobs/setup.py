@@ -62,6 +62,7 @@ class RepoSettings:
         base_sha: the commit of the files.
         blobs: git ids of settings files; None if missing.
         titles: of the latest commits, without merges.
+        personas: paths by name.
     """
 
     config: RepoConfig
@@ -70,6 +71,7 @@ class RepoSettings:
     skills: Mapping[str, str] = field(default_factory=dict)
     blobs: Mapping[str, str | None] = field(default_factory=dict)
     titles: tuple[str, ...] = ()
+    personas: Mapping[str, str] = field(default_factory=dict)
 
     def conflict_note(self, blobs: Mapping[str, str]) -> str:
         changed = [code(path) for path, blob in self.blobs.items() if blobs.get(path) != blob]

@@ -63,6 +63,8 @@ def grant_for(request: AccessRequest) -> Grant | Refusal:
                 or cap_refusal(request)
                 or _decide_work(request, command, apply_recipe(request.job.recipe, decision))
             )
+            if isinstance(decided, Grant):
+                decided = _with_persona(request, command, decided)
             return decided if isinstance(decided, Refusal) else _with_actions(request, command, decided, decision.level)
         case _:
             nothing = build_policy(
@@ -200,6 +202,22 @@ def _build_grant(
         notes=(*continues, *decision.notes, *resolved.notes, *fork_notes),
         voided=decision.voided,
     )
+
+
+def _with_persona(request: AccessRequest, command: Work | Undo, grant: Grant) -> Grant | Refusal:
+    """Restrict a grant to the tools of a persona."""
+    persona = request.config.persona
+    if persona is None:
+        return grant
+    tools = persona.select_tools(grant.tools)
+    needed = "write_file" if isinstance(command, Edit) else "execute" if isinstance(command, Test) else ""
+    if needed and needed not in tools:
+        alias = "edit" if isinstance(command, Edit) else "execute"
+        reason = f"`tools` in `{persona.path}` leaves out `{alias}`, without which this agent cannot `{command.verb}`."
+        return Refusal(
+            cause="persona-tools", variant=persona.path, reason=f"{reason} Choose another agent, or use `ask`."
+        )
+    return replace(grant, tools=tools, servers=persona.select_servers(grant.servers))
 
 
 def _with_actions(request: AccessRequest, command: Work | Undo, grant: Grant, level: Level) -> Grant:
@@ -390,7 +408,11 @@ def resolve_options(verb: str, options: Options, config: RepoConfig, bounds: Bou
         )
     overrides = config.overrides(verb)
     notes: list[str] = []
-    model = options.model or overrides.model or bounds.model
+    preferred = config.persona.models if config.persona else ()
+    preferred_model = next((name for name in preferred if name in models), "")
+    model = options.model or preferred_model or overrides.model or bounds.model
+    if preferred and not preferred_model and config.persona:
+        notes.append(f"No model that `{config.persona.path}` names is offered here.")
     if model not in models:
         notes.append(f"`{config.path}` names the model `{model}`, which is not offered here; I used `{bounds.model}`.")
         model = bounds.model

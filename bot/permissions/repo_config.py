@@ -43,6 +43,7 @@ from bot.domain.commands import (
 )
 from bot.domain.errors import BotError
 from bot.permissions.actions import ActionsKeys
+from bot.permissions.personas import Persona
 
 PATH = ".github/codepilot.yml"
 OTHER_SPELLING = ".github/codepilot.yaml"
@@ -592,6 +593,8 @@ class RepoConfig(FileKeys):
     path: str = PATH
     recipes: Annotated[tuple[Recipe, ...], Field(strict=False)] = ()
     """Recipes without texts; empty if not loaded."""
+    persona: Persona | None = None
+    """The one that the command names."""
     recipe_problems: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
     def handles_label(self, name: str) -> bool:

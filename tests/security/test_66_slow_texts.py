@@ -51,6 +51,7 @@ from bot.evaluation import leaks
 from bot.evaluation.mine import read_message
 from bot.jobs import waiting
 from bot.permissions.levels import allowed_commands
+from bot.permissions.personas import Persona
 from bot.permissions.repo_config import parse_config, parse_recipe
 from bot.prompt import sanitize
 from bot.prompt.difference import Difference, order_files
@@ -290,6 +291,14 @@ def _(text: str) -> None:
     files = {path: f"---\napplyTo: {text}\n---\nx", f"{path}.{path}": f"---\nexcludeAgent: {text}\n---\nx"}
     select_files(files, "coding-agent")
     parse_instructions(files).choose((f"{text[:100]}/a.py", text), ())
+
+
+@_in_a_thread("persona", 16_000)
+def _(text: str) -> None:
+    head = text[:2_000]
+    Persona.parse("a.agent.md", f"---\ndescription: {head}\ntools: {head}\nmodel: {head}\n---\n{text}").select_tools(
+        ["a"]
+    )
 
 
 @_on_the_loop("small Python file", 16_000)

@@ -38,13 +38,12 @@ from bot.domain.grammar import (
     ParsedCommand,
     ParsedLine,
     Place,
-    is_transposition,
-    is_typo,
     parse_command,
     parse_merge_request,
     parse_options,
     render_help,
 )
+from bot.domain.short_words import is_transposition, is_typo
 
 TRIGGER = "/codepilot"
 
