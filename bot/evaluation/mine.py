@@ -119,8 +119,10 @@ class Clone:
     """A user's own clone, read by GitPython without the user's configuration, hooks and network."""
 
     def __init__(self, path: Path) -> None:
-        import git  # noqa: PLC0415 - starts two processes when it is imported
-
+        try:
+            import git  # noqa: PLC0415 - starts two processes when it is imported
+        except ImportError as error:
+            raise SuiteError(f"GitPython or git is missing ({error}); install git and codepilot-bot[demo]") from error
         self._error = git.GitError
         try:
             self.repo = git.Repo(path)

@@ -233,7 +233,9 @@ async def validate_suite(
             else:
                 tasks.append(validated)
                 write_task(path, validated)
-                report(f"{task.id}: validated: {len(validated.fail_to_pass)} tests fail before, and pass after")
+                count = len(validated.fail_to_pass)
+                outcome = "1 test fails before, and passes" if count == 1 else f"{count} tests fail before, and pass"
+                report(f"{task.id}: validated: {outcome} after")
 
     with tempfile.TemporaryDirectory(prefix="codepilot-eval-") as folder:
         store = await unpack_bundle(path, Path(folder) / "store.git")

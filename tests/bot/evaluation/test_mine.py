@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,14 @@ async def test_a_folder_that_is_no_repository_and_an_unknown_revision_are_named(
     for revision in ("nothing", "--output=/tmp/a3-x"):
         with pytest.raises(SuiteError, match="rev-parse"):
             await mined(origin, tmp_path, MineOptions(revision=revision))
+
+
+async def test_a_missing_gitpython_is_named_with_the_extra(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "git", None)
+    with pytest.raises(SuiteError, match=r"install git and codepilot-bot\[demo\]"):
+        await mined(origin, tmp_path)
 
 
 async def test_the_clone_s_own_settings_run_no_programs(origin: Origin, tmp_path: Path) -> None:
