@@ -23,6 +23,8 @@ LEAST_BUDGET_USD = 0.01
 
 WARNING_SHARE = 0.8
 
+UNKNOWN_PRICE = "The price of the model is not known. A cap of spending counts one dollar for 400,000 tokens instead."
+
 TYPICAL_RUNS = 10
 """Number of runs from which a verb has a typical cost."""
 

@@ -20,7 +20,7 @@ from bot.domain.commands import BareCommand, Fix, Undo, Work
 from bot.domain.errors import QueueError
 from bot.domain.grammar import parse_command
 from bot.domain.job import Job
-from bot.domain.spend import budget_note, caps_for, exhausted_reason, warnings_about
+from bot.domain.spend import UNKNOWN_PRICE, budget_note, caps_for, exhausted_reason, warnings_about
 from bot.events.delivery import job_id
 from bot.git.change import Change
 from bot.git.merge import Merge
@@ -512,4 +512,5 @@ async def settle(context: JobContext) -> tuple[str, ...]:
     except QueueError as error:  # the reservation counts as spent
         log.warning("the cost of the run is not stored: %s", error)
         return ()
-    return warnings_about(uses)
+    is_unknown = state.progress.usage.cost_usd is None
+    return (*warnings_about(uses), *([UNKNOWN_PRICE] if uses and is_unknown else []))

@@ -210,7 +210,8 @@ async def test_a_model_without_a_price_is_bounded_by_tokens(tmp_path: Path) -> N
     unknown = [reply(completion="Because.", usage=Usage(requests=1, output_tokens=400_000, cost_usd=None))]
     async with _open(tmp_path, SpendCaps(repository_day=1.5), unknown, unknown, unknown) as stage:
         issue = stage.issue()
-        assert (await stage.ask(issue.number, ASK)).state is JobState.DONE
+        first = await stage.ask(issue.number, ASK)
+        assert "A cap of spending counts one dollar for 400,000 tokens instead." in first.status
         assert (await stage.ask(issue.number, ASK)).state is JobState.DONE
         assert _budgets(stage) == [1.5, 0.5]
         assert (await stage.ask(issue.number, ASK)).state is JobState.REFUSED
