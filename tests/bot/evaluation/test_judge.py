@@ -57,6 +57,11 @@ async def test_a_change_that_breaks_another_test_is_no_solution(tmp_path: Path) 
     assert (solved, tests) == (False, {CHANGE.added[0]: True, CHANGE.kept[0]: False})
 
 
+async def test_a_change_that_ends_the_tests_early_is_no_solution(tmp_path: Path) -> None:
+    solved, tests = await judge(tmp_path, {CHANGE.source: f"import os\nos._exit(0)\n{CHANGE.after}"})
+    assert (solved, set(tests.values())) == (False, {False})
+
+
 PLUGIN = "[project]\nname = 'fares'\n[project.entry-points.pytest11]\nforged = 'forged'\n"
 COUNTED = {
     "fares.py": "x = 1\n",
