@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 from unittest.mock import AsyncMock, patch
 
-from bot.domain.grammar import VERBS
+from bot.domain.grammar import VERBS, describe_verb
+from bot.domain.grammar import Place as WorkPlace
 from bot.jobs import handover
 from tests.fakes.agent import Script, execute, reply, wait_for_test, write
 from tests.fakes.site import FakeComment, FakeCommit, FakeThread
@@ -221,6 +222,19 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     Row(
+        verb="remember",
+        command="remember Run the checks.",
+        scripts=(),
+        results=_everywhere(
+            Result(
+                name="pull request with the rule",
+                changes=("new pull request",),
+                text="This rule is in this pull request",
+                is_paid=False,
+            )
+        ),
+    ),
+    Row(
         verb="continue",
         command="continue be quick",
         scripts=(_LISTENS,),
@@ -300,6 +314,34 @@ def render_matrix() -> str:
             )
         lines.append(f"| `{verb.name}` | {' | '.join(texts)} |")
     return "\n".join(lines)
+
+
+_AT_TERMINAL: Mapping[str, str] = {
+    "fix": "`codepilot run`",
+    "review": "`codepilot run`, as text",
+    **dict.fromkeys(("explain", "ask"), "`codepilot run`, `codepilot chat`"),
+    "test": "`codepilot run`",
+    "continue": "the next line of a chat; `codepilot run --answer`",
+    "approve": "`y`; `codepilot run --approve`",
+    "deny": "`n`; `codepilot run --deny`",
+    "stop": "Ctrl+C",
+    "help": "`codepilot run --help`; `/help` in a chat",
+}
+
+
+def render_places() -> str:
+    """Return a Markdown table of all verbs and the places in which they work."""
+    places: tuple[WorkPlace, ...] = get_args(WorkPlace)
+    heads = ["", "App", *(place.capitalize() for place in places[1:]), "Terminal"]
+    cells = (
+        [
+            f"`{verb.name}`",
+            *("yes" if describe_verb(verb, place) else "" for place in places),
+            _AT_TERMINAL.get(verb.name, ""),
+        ]
+        for verb in VERBS
+    )
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *cells))
 
 
 @dataclass(slots=True, kw_only=True)

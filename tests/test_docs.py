@@ -27,14 +27,14 @@ from bot.__main__ import cli
 from bot.action.outputs import conclusions_table
 from bot.cli import app
 from bot.cli.chat import run
-from bot.domain.grammar import render_help, render_places
+from bot.domain.grammar import render_help
 from bot.domain.job import TRANSITIONS
 from bot.git.leftovers import FILES, FOLDERS
 from bot.permissions.repo_config import file_kinds, recipe_schema
 from bot.permissions.repo_config import json_schema as repository_schema
 from bot.settings.models import INPUTS, render_settings_table
 from tests.agent_runtime.differences import NAMES, render_differences, render_suite
-from tests.matrix import render_matrix
+from tests.matrix import render_matrix, render_places
 from tests.source_files import ROOT, tree_of
 
 _GENERATED = re.compile(r"(<!-- generated: (?P<name>[a-z]+) -->\n)(?P<text>.*?)(<!-- end -->)", re.DOTALL)

@@ -41,7 +41,7 @@ from bot.jobs.access import PhaseReader
 from bot.jobs.repo_settings import default_settings
 from bot.permissions.levels import BRANCH_PREFIX, own_prefixes
 from bot.prompt.brief import MAX_GOAL_CHARS
-from bot.publishing.render import has_marker
+from bot.publishing.markers import has_marker
 from bot.settings.models import ActionSettings
 
 # Its id is another one on each Enterprise Server: https://api.github.com/users/github-actions[bot]

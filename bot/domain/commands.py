@@ -130,6 +130,14 @@ class Undo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remember:
+    """Add a rule for later runs; an empty one is the last offer."""
+
+    rule: str = ""
+    verb: Literal["remember"] = "remember"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartRecipe:
     name: str
     words: str = ""
@@ -353,7 +361,7 @@ RepoEvent = LabelEvent | AssignEvent | PushEvent | CloseEvent | AccessLost | Che
 
 Event = ReplyEvent | RepoEvent
 
-Command = Work | BareCommand | Undo | StartRecipe | Steering | Talk | Event
+Command = Work | BareCommand | Undo | Remember | StartRecipe | Steering | Talk | Event
 """The content of a job; unhandled types fail type checking."""
 
 RECIPE_DIR = ".github/codepilot"

@@ -12,7 +12,7 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from bot.domain.commands import (
     DEFAULT_TRIGGER,
@@ -31,6 +31,7 @@ from bot.domain.commands import (
     Help,
     Options,
     Plan,
+    Remember,
     Resolve,
     Retry,
     Review,
@@ -591,6 +592,13 @@ VERBS: tuple[Verb, ...] = (
         (),
     ),
     Verb(
+        "remember",
+        "work",
+        "[rule]",
+        "Add a rule for later runs to a pull request, which you merge; without text, the rule that I offered.",
+        lambda text, _: Remember(rule=_without_quotes(text)),
+    ),
+    Verb(
         "continue",
         "steering",
         "[message]",
@@ -647,6 +655,7 @@ _IN_WORKFLOWS: Mapping[str, Mapping[Place, str]] = {
     },
     **{verb: {"workflow": "", "workflow without a key": ""} for verb in ("approve", "deny")},
     **{verb: {"workflow without a key": ""} for verb in ("undo", "retry", "status")},
+    "remember": {"workflow without a key": "Add a rule for later runs to a pull request, which you merge."},
 }
 """The meanings of verbs that differ in workflows; empty where a verb cannot work."""
 
@@ -661,34 +670,6 @@ def find_missing_input(verb: str, place: Place) -> str:
     if _IN_WORKFLOWS.get(verb, {}).get(place, verb):
         return ""
     return "approvals: artifact" if place == "workflow" else "session-key"
-
-
-_AT_TERMINAL: Mapping[str, str] = {
-    "fix": "`codepilot run`",
-    "review": "`codepilot run`, as text",
-    **dict.fromkeys(("explain", "ask"), "`codepilot run`, `codepilot chat`"),
-    "test": "`codepilot run`",
-    "continue": "the next line of a chat; `codepilot run --answer`",
-    "approve": "`y`; `codepilot run --approve`",
-    "deny": "`n`; `codepilot run --deny`",
-    "stop": "Ctrl+C",
-    "help": "`codepilot run --help`; `/help` in a chat",
-}
-
-
-def render_places() -> str:
-    """Return a Markdown table of all verbs and the places in which they work."""
-    places: tuple[Place, ...] = get_args(Place)
-    heads = ["", "App", *(place.capitalize() for place in places[1:]), "Terminal"]
-    cells = (
-        [
-            f"`{verb.name}`",
-            *("yes" if describe_verb(verb, place) else "" for place in places),
-            _AT_TERMINAL.get(verb.name, ""),
-        ]
-        for verb in VERBS
-    )
-    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *cells))
 
 
 _PLACE = r"(?:this|the|my|our) (?:branch|pr|pull request)"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal, Self
 
-from bot.domain.commands import DEFAULT_TRIGGER, Command, Event, RecipeBounds, StartRecipe, Steering, Talk
+from bot.domain.commands import DEFAULT_TRIGGER, Command, Event, RecipeBounds, Remember, StartRecipe, Steering, Talk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +182,7 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 """Allowed next states."""
 
 Lane = Literal["work", "steer", "event"]
-_IMMEDIATE_COMMANDS = StartRecipe | Steering | Talk
+_IMMEDIATE_COMMANDS = Remember | StartRecipe | Steering | Talk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Short words after a trigger that mean stop, yes or no, in place of a verb. Pure; `grammar` makes commands of them."""
+"""Short words after a trigger that mean stop, yes or no, in place of a verb, and slips in words. Pure."""
 
 from __future__ import annotations
 

@@ -323,6 +323,14 @@ class Tree:
             raise ChangeError(INSEPARABLE, "Apply the patch yourself.")
         return replace(rest, notes=change.notes, exclusions=change.exclusions)
 
+    async def edit(self, path: str, content: bytes) -> Change:
+        """Return the change that gives one file this content; the workspace is not touched."""
+        async with self._lock:
+            name = os.fsencode(path)
+            blob = await self._git.text("hash-object", "-w", "--stdin", stdin=content)
+            tree = await self._write_tree([(name, self.baseline.modes.get(name, "100644"), blob)], ())
+            return await self._describe(self.base_sha, tree)
+
     async def replay(self, change: Change, onto: Source) -> Change:
         """Apply the change to another commit, fetched if missing; the workspace is not touched.
 

@@ -104,12 +104,14 @@ class Workspaces:
         source: Source,
         *,
         refs: Refs | None = None,
+        has_files: bool = True,
         keep: Callable[[], bool] = keep_nothing,
         current: IsCurrent = always_current,
     ) -> AsyncIterator[Tree]:
         """Check out a commit for one job, and clean up on exit.
 
         Args:
+            has_files: `Tree.edit` needs none.
             refs: of a repository for the agent; None makes none.
             keep: called on exit; whether the files stay for `reopen`.
             current: called before kept files are stored.
@@ -125,7 +127,9 @@ class Workspaces:
                 mirror = await self._provide(folder, repo_id, source)
                 commit = await self._init_trusted(folder, mirror, source.sha)
                 index = folder / "trusted" / "checkout.index"
-                await CheckoutCache(mirror).copy(self._git(folder), source.sha, folder / "files", index)
+                if has_files:
+                    await CheckoutCache(mirror).copy(self._git(folder), source.sha, folder / "files", index)
+                    self._checkouts_taken.put_nowait((repo_id, source.sha))
                 entries = await asyncio.to_thread(scan_files, folder / "files")
                 baseline = replace(commit, entries=entries)
                 await asyncio.to_thread(save_baseline, folder / "trusted", baseline)
@@ -134,7 +138,6 @@ class Workspaces:
                     await repository.write(self._git(folder), source.sha, index=index)
                 generation = await asyncio.to_thread(begin_generation, folder)
                 tree = self._make_tree(folder, mirror, baseline, generation, repository)
-                self._checkouts_taken.put_nowait((repo_id, source.sha))
                 yield tree
             finally:
                 # The shield lets the cleanup of a cancelled job finish.

@@ -180,8 +180,10 @@ class Pulls:
         action, path = f"read pull request {repo}#{number}", f"/repos/{repo}/pulls/{number}"
         return await self.connection.read(types.PullFacts, action, path)
 
-    async def list_open_from(self, repo: str, branch: str, *, base: str = "") -> tuple[types.PullFacts, ...]:
-        query = {"head": f"{repo.partition('/')[0]}:{branch}", "state": "open"} | ({"base": base} if base else {})
+    async def list_from(
+        self, repo: str, branch: str, *, base: str = "", state: Literal["open", "all"] = "open"
+    ) -> tuple[types.PullFacts, ...]:
+        query = {"head": f"{repo.partition('/')[0]}:{branch}", "state": state} | ({"base": base} if base else {})
         action = f"look for pull requests from {branch} in {repo}"
         return await self.connection.read(tuple[types.PullFacts, ...], action, f"/repos/{repo}/pulls", query)
 
@@ -226,7 +228,7 @@ class Pulls:
                 raise
             if pull.draft and "draft" in error.message.lower():  # not every plan has drafts
                 return await self.create(repo, replace(pull, draft=False), head=head)
-            if not (existing := await self.list_open_from(repo, head, base=pull.base)):
+            if not (existing := await self.list_from(repo, head, base=pull.base)):
                 raise
             return types.PullLink(number=existing[0].number, html_url=existing[0].html_url, draft=existing[0].draft)
 

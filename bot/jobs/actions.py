@@ -54,8 +54,8 @@ from bot.jobs.repo_settings import cached_default_settings
 from bot.permissions.actions import ActionFacts, Subject, complete, judge
 from bot.permissions.levels import Grant, Refusal
 from bot.publishing.actions import clean_texts, merge_body, show_proposals, sign_body
+from bot.publishing.markers import sign_marker
 from bot.publishing.outcome import ActionState, ActionView
-from bot.publishing.render import sign_marker
 
 _NO_FINISH = "The run did not finish."
 _MAX_WORKFLOW_BYTES = 100_000

@@ -16,7 +16,7 @@ from typing import Any
 from agent_runtime import Usage
 from bot.domain.access import LabelGrant, Tally, ThreadLabel, text_binding
 from bot.domain.branch_rules import RULE_KINDS
-from bot.domain.commands import BareCommand, Fix, Undo, Work
+from bot.domain.commands import BareCommand, Fix, Remember, Undo, Work
 from bot.domain.errors import QueueError
 from bot.domain.grammar import parse_command
 from bot.domain.job import Job
@@ -261,7 +261,7 @@ async def continue_pull(context: JobContext, snapshot: ThreadSnapshot, config: R
     base = command.options.base or context.services.conventions.base or None
     pulls: list[PullFacts] = []
     for branch in (await context.github.repos.list_branches(snapshot.repo.full_name, _prefix(context)))[:_MAX_PULLS]:
-        pulls += await context.github.pulls.list_open_from(snapshot.repo.full_name, branch)
+        pulls += await context.github.pulls.list_from(snapshot.repo.full_name, branch)
     own = [pull for pull in pulls if await _is_own(context, snapshot, pull)]
     newest = max((pull for pull in own if base in {None, pull.base_ref}), key=lambda pull: pull.number, default=None)
     number = newest.number if newest else 0
@@ -312,7 +312,9 @@ async def choose_prefix(context: JobContext, repo: str, config: RepoConfig) -> R
     above, other = _names_above(configured), fallback_prefix(configured)
     prefix = (await context.record.read()).branch_prefix
     command = resolve_command(context.job.command, kind=context.job.thread.kind, config=config)
-    if not prefix and above and isinstance(command, Fix):  # others create no branch, and need not pay the request
+    if (
+        not prefix and above and isinstance(command, Fix | Remember)
+    ):  # others create no branch, and need not pay the request
         existing = await context.github.repos.find_branches(repo, [*above, *_names_above(other)])
         if not existing.isdisjoint(above):
             if not existing.isdisjoint(_names_above(other)):

@@ -21,9 +21,10 @@ from bot.jobs.posts import JobCheckRun
 from bot.jobs.repo_settings import cached_default_settings, read_own_prefixes
 from bot.jobs.status import read_hint, status_view
 from bot.publishing.markdown import code, escape_markdown, one_line
+from bot.publishing.markers import has_marker, signed_job
 from bot.publishing.outcome import JobOutcome, Refused
 from bot.publishing.plan import CI_COMMIT_PATTERN, FIX_CI_PREFIX
-from bot.publishing.render import COMPLETION_LIMIT, has_marker, signed_job
+from bot.publishing.render import COMPLETION_LIMIT
 
 log = logging.getLogger(__name__)
 

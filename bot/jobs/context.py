@@ -37,11 +37,12 @@ from bot.jobs.storage import FileJobSessions, JobSessions, RunResults, SavedJob
 from bot.permissions.levels import Conventions, Refusal
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import Allowlist
+from bot.publishing.markers import claimed_job_id, sign_marker, signed_job
 from bot.publishing.outcome import Published, Refused
 from bot.publishing.plan import Publication
 from bot.publishing.publish import Target, publish
 from bot.publishing.redact import Redactor
-from bot.publishing.render import claimed_job_id, settings_to_inputs, sign_marker, signed_job
+from bot.publishing.render import settings_to_inputs
 from bot.publishing.status_view import StatusView, build_log, pack_log, prepend_attempts, unpack_log
 from bot.queue.memory import InMemoryEngine
 from bot.queue.protocols import JobEngine, Ledger, RunHistory, Schedules, Spending

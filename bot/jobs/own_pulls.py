@@ -61,7 +61,7 @@ async def conclude_undo(
     """
     job, note, closed = context.job, "", 0
     why = job.command.why if isinstance(job.command, Undo) else ""
-    for pull in await context.github.pulls.list_open_from(snapshot.repo.full_name, revert.branch):
+    for pull in await context.github.pulls.list_from(snapshot.repo.full_name, revert.branch):
         if pull.author.id == (await context.github.accounts.me()).id and Description.is_marked(pull.body):
             is_closed, note = await _correct_pull(context, snapshot, pull, change.base_sha, revert)
             closed = pull.number if is_closed else closed

@@ -28,6 +28,7 @@ from bot.domain.commands import (
     Continue,
     Deny,
     Help,
+    Remember,
     ReplyEvent,
     RepoEvent,
     Resolve,
@@ -72,6 +73,7 @@ from bot.jobs.automatic import early_skip_reason, skip_outcome
 from bot.jobs.context import JobContext, JobContextFactory
 from bot.jobs.faults import Fault, Patience, classify, public_text
 from bot.jobs.handover import handle_steering
+from bot.jobs.memory import offer_rule, remember
 from bot.jobs.merges import plan_merge, publish_merge
 from bot.jobs.posts import JobCheckRun
 from bot.jobs.recipes import recipes_text, start_recipe, typical_costs_text
@@ -97,6 +99,7 @@ _PUBLISHING_DEATHS = MAX_DEATHS + 3
 _KEEPING_DEATHS = _PUBLISHING_DEATHS + 2
 """Maximum worker deaths for reporting partial work; later only the failure is reported."""
 _LATE_CHARS = 200
+_AtOnce = Remember | StartRecipe | Steering | Talk
 
 
 class Worker:
@@ -184,7 +187,7 @@ class Worker:
                         await _discard_files(context)
             state.phases.begin("publish")
             context.github.raise_priority(Urgency.RESULT)
-            outcome = add_late_messages(context, outcome)
+            outcome = await offer_rule(context, add_late_messages(context, outcome))
             log.info(": ".join(filter(None, (outcome.state, outcome.cause))))
             self._contexts.on_view(status_view(context, outcome))
             if isinstance(outcome, Waiting):
@@ -339,7 +342,7 @@ async def run_job(context: JobContext) -> JobOutcome:
 
 
 async def _dispatch(
-    context: JobContext, command: Work | BareCommand | Undo | StartRecipe | Steering | Talk, snapshot: ThreadSnapshot
+    context: JobContext, command: Work | BareCommand | Undo | _AtOnce, snapshot: ThreadSnapshot
 ) -> JobOutcome:
     if isinstance(command, BareCommand) and context.job.trigger.startswith("@") and await is_answer(context):
         outcome = await handle_steering(context, Continue(message=command.goal), snapshot)
@@ -348,15 +351,15 @@ async def _dispatch(
         doubt = await ask_about(context, command)
         if doubt is not None:
             return await context.refuse(doubt)
-    if isinstance(command, StartRecipe | Steering | Talk):
+    if isinstance(command, _AtOnce):
         return await _run_at_once(context, command, snapshot)
     target = await resolve_undo_target(context, snapshot) if isinstance(command, Undo) else snapshot
     return await context.refuse(target) if isinstance(target, Refusal) else await _start(context, target)
 
 
-async def _run_at_once(
-    context: JobContext, command: StartRecipe | Steering | Talk, snapshot: ThreadSnapshot
-) -> JobOutcome:
+async def _run_at_once(context: JobContext, command: _AtOnce, snapshot: ThreadSnapshot) -> JobOutcome:
+    if isinstance(command, Remember):
+        return await remember(context, command, snapshot)
     if isinstance(command, Steering):
         return await handle_steering(context, command, snapshot)
     if isinstance(command, StartRecipe):

@@ -311,6 +311,7 @@ class JobRecord:
         progress: as of the start of the agent; the session log has the rest.
         reversal: for a job whose commit was undone, and for the one that undid it.
         plan: finished in a run that nobody could approve it in; `continue` starts the work on it.
+        offer: the rule that its comment offers to keep.
         answering: the request that an `approve`, `deny` or `continue` addresses; empty after a `stop` with live jobs.
     """
 
@@ -339,6 +340,7 @@ class JobRecord:
     published: Published = field(default_factory=Published)
     actions: ActionsRecord = ActionsRecord()
     plan: str = ""
+    offer: str = ""
     answering: str | None = None
     undoing: CommitRef | None = None
     reversal: Reversal | None = None

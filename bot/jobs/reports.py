@@ -39,7 +39,8 @@ async def render_report(context: JobContext, outcome: JobOutcome) -> RecordedEnd
     is_proven = not isinstance(outcome, Failed) or outcome.is_proven
     if outcome.reply:
         text, allowed = services.rename_settings_to_inputs(outcome.reply), services.allowed(job)
-        body = await asyncio.to_thread(render_reply, text, allowed, job_id=job.id, marker=context.marker)
+        pull = outcome.published.pull
+        body = await asyncio.to_thread(render_reply, text, allowed, job_id=job.id, marker=context.marker, pull=pull)
         return RecordedEnding(state=outcome.state, body=body, proven=is_proven)
     # Making a hostile text harmless may take a second.
     body, draft = await asyncio.to_thread(render_status, view), None

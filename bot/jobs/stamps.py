@@ -124,6 +124,7 @@ class Stamps:
             branch_number=record.branch_number,
             published=Published(commit=record.published.commit, pull=record.published.pull),
             plan=record.plan,
+            offer=record.offer,
             reversal=record.reversal,
         )
         stamp = Stamp(

@@ -16,9 +16,10 @@ from bot.jobs.posts import StatusComment, locate_comment
 from bot.permissions.levels import describe_network
 from bot.permissions.repo_config import Notify
 from bot.publishing.markdown import code, duration
+from bot.publishing.markers import sign_marker
 from bot.publishing.outcome import Failed, Finished, JobOutcome, Waiting
 from bot.publishing.plan import event_label, requester_of
-from bot.publishing.render import render_notice, render_part, sign_marker
+from bot.publishing.render import render_notice, render_part
 from bot.publishing.review import describe_unread
 from bot.publishing.screening import split_diff
 from bot.publishing.status_view import StatusView

@@ -20,6 +20,7 @@ from bot.domain.commands import (
     Fix,
     Options,
     Plan,
+    Remember,
     Resolve,
     Review,
     Test,
@@ -67,10 +68,18 @@ def grant_for(request: AccessRequest) -> Grant | Refusal:
                 decided = _with_persona(request, command, decided)
             return decided if isinstance(decided, Refusal) else _with_actions(request, command, decided, decision.level)
         case _:
-            nothing = build_policy(
-                "read-only", limits=request.bounds.limits, commands=(), reason="it needs no agent", reach=""
+            is_rule = isinstance(command, Remember)
+            if is_rule and (refusal := rule_refusal(request)) is not None:
+                return refusal
+            return Grant(
+                policy=build_policy(
+                    "read-only", limits=request.bounds.limits, commands=(), reason="it needs no agent", reach=""
+                ),
+                publish="new_branch" if is_rule else "nothing",
+                bound_to_sha=request.facts.head_sha,
+                level="read-only",
+                dry_run=request.bounds.dry_run,
             )
-            return Grant(policy=nothing, publish="nothing", bound_to_sha=request.facts.head_sha, level="read-only")
 
 
 def resolve_command(command: Command, *, kind: ThreadKind, config: RepoConfig) -> Command:
@@ -129,6 +138,19 @@ def _work_refusal(request: AccessRequest, command: Work | Undo) -> Refusal | Non
     return thread_refusal(job, facts, may_be_closed=isinstance(command, (Explain, Ask))) or branch_refusal(
         job, facts, pushes=pushes
     )
+
+
+def rule_refusal(request: AccessRequest) -> Refusal | None:
+    """Refuse a bot's rule, and one where nothing may change."""
+    job, bounds = request.job, request.bounds
+    if is_unattended(job, bounds.trusted_bots):
+        return Refusal(cause="no-person", reason="Only a person can give me a rule for later runs.")
+    places = ((bounds.level, "the operator of this bot"), (request.config.level, f"`level` in `{request.config.path}`"))
+    if by := next((place for level, place in places if level == "read-only"), ""):
+        return Refusal(
+            cause="read-only", variant=by, reason=f"I change nothing here, because {by} allows only reading."
+        )
+    return thread_refusal(job, request.facts, may_be_closed=True)
 
 
 _READING = (Review, Describe, Explain, Plan, Ask)

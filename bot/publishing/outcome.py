@@ -139,6 +139,7 @@ class _Outcome:
         partial: whether the published change was not checked without the withheld files.
         actions: the agent's proposals, if the run came to an end.
         leftovers: the patch of small files that build and test tools left.
+        offer: the command that keeps a person's correction as a rule.
     """
 
     reason: str = ""
@@ -156,6 +157,7 @@ class _Outcome:
     actions: tuple[ActionView, ...] = ()
     withheld_diff: str = ""
     leftovers: str = ""
+    offer: str = ""
 
     @property
     def is_news(self) -> bool:

@@ -1,17 +1,14 @@
-"""Render Markdown for GitHub: the status comment, replies, check runs and markers.
+"""Render Markdown for GitHub: the status comment, replies and check runs.
 
-`render_status` renders a job's comment, `render_check` its check run. A signed marker in a comment names its job.
+`render_status` renders a job's comment, `render_check` its check run.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Literal
 
 import jinja2
 
@@ -27,6 +24,7 @@ from bot.github.types import (
     CheckDraft,
     CheckStatus,
     Conclusion,
+    PullLink,
 )
 from bot.publishing.actions import render_action
 from bot.publishing.checks import Check, Standing, Verdict, failing_checks, verdict_of
@@ -118,11 +116,12 @@ def status_markup(view: StatusView) -> BotMarkup:
     return BotMarkup(links=frozenset(filter(None, places)), marker=view.marker, tags=True)
 
 
-def render_reply(text: str, allowed: Allowlist, *, job_id: str, marker: str = "") -> str:
+def render_reply(text: str, allowed: Allowlist, *, job_id: str, marker: str = "", pull: PullLink | None = None) -> str:
     body = escape_markdown(text, allowed, limit=COMPLETION_LIMIT)
     recipient = f"for @{allowed.login}" if allowed.login else "started by CI, not by a person"
-    body = "\n\n".join(filter(None, [body, f"<sub>{recipient} · job {code(job_id)}</sub>", marker]))
-    return defuse(body, allowed, BotMarkup(marker=marker, tags=True), limit=COMMENT_LIMIT)
+    link, links = ("", frozenset[str]()) if pull is None else (_pull_link(pull), frozenset({pull.html_url}))
+    body = "\n\n".join(filter(None, [body, link, f"<sub>{recipient} · job {code(job_id)}</sub>", marker]))
+    return defuse(body, allowed, BotMarkup(marker=marker, links=links, tags=True), limit=COMMENT_LIMIT)
 
 
 def render_notice(text: str, allowed: Allowlist, *, url: str, marker: str, view: StatusView | None = None) -> str:
@@ -210,6 +209,7 @@ def _template_values(view: StatusView, *, bare: bool = False) -> dict[str, objec
         "attempts": [attempt_line(item) for item in progress.attempts],
         "withheld_diff": "" if bare else render_withheld_diff(view),
         "links": links,
+        "offer": fence(outcome.offer) if outcome and outcome.offer else "",
         "footer": " · ".join(filter(None, [updated, stop, status_footer(view)])),
         "marker": view.marker,
     }
@@ -507,7 +507,7 @@ def similar_calls_offer(pending: PendingView) -> str:
 def result_links(view: StatusView) -> str:
     parts, published = [], view.published
     if (pull := view.pull) is not None:
-        parts.append(f"[{'draft ' if pull.draft else ''}pull request #{pull.number}]({pull.html_url})")
+        parts.append(_pull_link(pull))
     if published.review_url:
         parts.append(f"[review]({published.review_url})")
     if (commit := published.commit) is not None and commit.url:
@@ -515,6 +515,10 @@ def result_links(view: StatusView) -> str:
     if published.wip_url:
         parts.append(f"[unfinished work]({published.wip_url})")
     return " · ".join(parts)
+
+
+def _pull_link(pull: PullLink) -> str:
+    return f"[{'draft ' if pull.draft else ''}pull request #{pull.number}]({pull.html_url})"
 
 
 def status_footer(view: StatusView) -> str:
@@ -566,37 +570,6 @@ def _input_assignment(match: re.Match[str]) -> str:
 
 def _input_name(name: str) -> str:
     return name.lower().replace("_", "-")
-
-
-MarkerKind = Literal["job", "ci"]
-
-_MARKER_PREFIX = "<!-- codepilot:job="
-_MARKER = re.compile(r"<!-- codepilot:(job|ci)=([A-Za-z0-9_-]{1,64}) sig=([0-9a-f]{32}) -->")
-
-
-def sign_marker(job_id: str, repo_id: int, number: int, *, key: bytes, kind: MarkerKind = "job") -> str:
-    """Return an HTML comment with the job's id, signed with the bot's key for one thread and kind."""
-    message = f"{'' if kind == 'job' else f'{kind}:'}{repo_id}#{number}:{job_id}".encode()
-    return f"<!-- codepilot:{kind}={job_id} sig={hmac.new(key, message, hashlib.sha256).hexdigest()[:32]} -->"
-
-
-def has_marker(body: str) -> bool:
-    """Whether the text contains a marker, genuine or forged; such text is never a user's command."""
-    return _MARKER_PREFIX in body
-
-
-def claimed_job_id(body: str, number: int, *, branch: str) -> str | None:
-    """Return the job of any marker, genuine or forged, that matches the branch name of that job."""
-    claimed = (found[2] for found in _MARKER.finditer(body) if found[1] == "job")
-    return next((job_id for job_id in claimed if branch.endswith(f"-{number}-{job_id}")), None)
-
-
-def signed_job(body: str, repo_id: int, number: int, *, key: bytes, kind: MarkerKind = "job") -> str | None:
-    """Return the job of the first genuine marker for this thread."""
-    for found in _MARKER.finditer(body):
-        if hmac.compare_digest(found[0], sign_marker(found[2], repo_id, number, key=key, kind=kind)):
-            return found[2]
-    return None
 
 
 _MAX_COMMAND_CHARS = 160

@@ -528,7 +528,7 @@ async def a_merged_pull_request(w: World) -> None:
     w.people.merge(repo, pull.number, by="mona")
     await w.ask(w.github.pulls.get(w.name, pull.number))
     await w.ask(w.github.threads.snapshot(w.name, pull.number))
-    await w.ask(w.github.pulls.list_open_from(w.name, "topic"))
+    await w.ask(w.github.pulls.list_from(w.name, "topic"))
     await w.ask(w.github.repos.read_file(w.name, "long.txt"))
     merged = await w.must(w.github.repos.branch_head(w.name, "main"))
     by_hand = w.pull(repo, branch="by-hand", line="twentieth line\n")
@@ -565,7 +565,7 @@ async def a_pull_request_from_a_fork(w: World) -> None:
         ("topic", fork.id, _NO_SHA),
     ):
         await w.ask(w.github.pulls.find_for_fork(w.name, fork=fork_name, fork_id=fork_id, branch=branch, sha=sha))
-    await w.ask(w.github.pulls.list_open_from(w.name, "topic"))
+    await w.ask(w.github.pulls.list_from(w.name, "topic"))
     await w.ask(w.github.pulls.list_own_into(w.name, "main", ("topic",), author_id=w.people.add_user("mona").id))
     w.people.commit(fork, {"a.txt": "again\n"}, message="More", author="mona", branch="topic")
     await w.ask(w.github.pulls.get(w.name, pull.number))
@@ -597,8 +597,8 @@ async def searches_for_pull_requests(w: World) -> None:
     w.people.open_pull(repo, author="mona", head="topic", title="Topic", base="release")
     await w.ask(w.github.pulls.create(w.name, _PULL, head="codepilot/1"))
     for branch in ("topic", "codepilot/1", "absent"):
-        await w.ask(w.github.pulls.list_open_from(w.name, branch))
-    await w.ask(w.github.pulls.list_open_from(w.name, "topic", base="release"))
+        await w.ask(w.github.pulls.list_from(w.name, branch))
+    await w.ask(w.github.pulls.list_from(w.name, "topic", base="release"))
     for base, prefix, author in (
         ("main", "codepilot/", me.id),
         ("release", "codepilot/", me.id),

@@ -152,8 +152,8 @@ class FakeWorkspaces(Workspaces):
         """Let an operation fail.
 
         Args:
-            call: `fetch`, `check_out`, `read`, `diff`, `merge`, `change`, `restore`, `exclude`, `replay`, `revert`,
-                `commit`, `push` or `upload`.
+            call: `fetch`, `check_out`, `read`, `diff`, `merge`, `change`, `edit`, `restore`, `exclude`, `replay`,
+                `revert`, `commit`, `push` or `upload`.
             times: number of failures.
             after: number of operations that succeed before.
         """
@@ -181,6 +181,7 @@ class FakeWorkspaces(Workspaces):
         source: Source,
         *,
         refs: Refs | None = None,
+        has_files: bool = True,
         keep: Callable[[], bool] = keep_nothing,
         current: IsCurrent = always_current,
     ) -> AsyncIterator[Tree]:
@@ -189,9 +190,10 @@ class FakeWorkspaces(Workspaces):
         try:
             mirror = await self._provide(folder, repo_id, source)
             commit = await self._init_trusted(folder, mirror, source.sha)
-            self.git.begin("check_out")
-            for path, entry in self.git.files(source.sha).items():
-                write_entry(folder / "files" / path, entry)
+            if has_files:
+                self.git.begin("check_out")
+                for path, entry in self.git.files(source.sha).items():
+                    write_entry(folder / "files" / path, entry)
             baseline = replace(commit, entries=scan_files(folder / "files"))
             save_baseline(folder / "trusted", baseline)
             tree = self._make_tree(folder, mirror, baseline, begin_generation(folder))
@@ -479,6 +481,13 @@ class FakeTree(Tree):
         if folders & files.keys() or {file.path for file in rest.files} != expected:
             raise ChangeError(INSEPARABLE, "Apply the patch yourself.")
         return replace(rest, notes=change.notes, exclusions=change.exclusions)
+
+    @override
+    async def edit(self, path: str, content: bytes) -> Change:
+        self._site_git.begin("edit")
+        files = self._site_git.files(self.base_sha)
+        mode = files[path].mode if path in files else "100644"
+        return self._site_git.describe(self._trusted, self.base_sha, {**files, path: FakeFile(mode, content)})
 
     @override
     async def replay(self, change: Change, onto: Source) -> Change:

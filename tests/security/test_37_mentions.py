@@ -8,8 +8,9 @@ from agent_runtime import Outcome, Policy, Status
 from bot.domain.commands import Fix
 from bot.permissions.levels import Grant
 from bot.publishing.markdown import Allowlist, escape_markdown, is_harmless
+from bot.publishing.markers import sign_marker
 from bot.publishing.plan import CommitTarget, plan_publication
-from bot.publishing.render import render_status, sign_marker
+from bot.publishing.render import render_status
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
 from tests.status_views import a_status_view

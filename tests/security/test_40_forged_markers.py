@@ -13,8 +13,9 @@ from bot.github.types import CheckDraft
 from bot.jobs.posts import JobCheckRun, StatusComment
 from bot.jobs.record import CheckRecord, CommentRecord
 from bot.publishing.markdown import Allowlist
+from bot.publishing.markers import sign_marker, signed_job
 from bot.publishing.outcome import Finished
-from bot.publishing.render import render_check, sign_marker, signed_job
+from bot.publishing.render import render_check
 from bot.publishing.status_view import StatusView
 from localhub import LocalHub
 from tests.builders import a_job

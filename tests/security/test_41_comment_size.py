@@ -11,7 +11,8 @@ from bot.github.client import GitHub
 from bot.github.types import CommentTarget
 from bot.publishing.checks import Check
 from bot.publishing.markdown import Allowlist
-from bot.publishing.render import render_check, render_status, sign_marker
+from bot.publishing.markers import sign_marker
+from bot.publishing.render import render_check, render_status
 from bot.publishing.status_view import Activity, StatusView
 from localhub import LocalHub
 from tests.builders import a_job

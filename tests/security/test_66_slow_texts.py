@@ -55,7 +55,7 @@ from bot.permissions.personas import Persona
 from bot.permissions.repo_config import parse_config, parse_recipe
 from bot.prompt import sanitize
 from bot.prompt.difference import Difference, order_files
-from bot.publishing import markdown, review, screening
+from bot.publishing import markdown, review, rules, screening
 from bot.publishing.commit_format import CommitFormat
 from bot.publishing.description import Description, parse_description
 from bot.publishing.plan import explain_end
@@ -479,6 +479,26 @@ def _(text: str) -> None:
 @_in_a_thread("change before a task", 8_000)
 def _(text: str) -> None:
     leaks.find_leaks(text.encode(), text.encode(), [text.encode()], numbers=[], commits=[])
+
+
+@_in_a_thread("rule", 4_000)
+def _(text: str) -> None:
+    rules.propose_rule(text)
+    for part in (text[:300], text):
+        with suppress(rules.RuleError):
+            rules.make_rule(
+                part, number=1, url="https://g.example/a/b/issues/1", server="https://g.example", repo="a/b"
+            )
+
+
+@_in_a_thread("file with rules", 16_000)
+def _(text: str) -> None:
+    for content in (text, f"## {rules.HEADING}\n\n- {text}\n- a{text}"):
+        lines = rules.list_rules(content)
+        rules.has_words(lines, text)
+        with suppress(rules.RuleError):
+            rules.add_rules(content, [f"- a{text}"])
+        rules.describe_rules(lines, title="", path="A", server="https://g.example", repo="a/b")
 
 
 @pytest.mark.parametrize("name", ON_THE_LOOP)

@@ -20,6 +20,7 @@ from bot.domain.commands import (
     Help,
     Options,
     Plan,
+    Remember,
     Resolve,
     Retry,
     Review,
@@ -103,6 +104,10 @@ def test_a_command_is_found(comment: str, command: Command) -> None:
         ("undo it breaks the API", Undo(why="it breaks the API")),
         ("undo because the last two tests fail", Undo(why="because the last two tests fail")),
         ("undo\nThe tests fail.", Undo(why="The tests fail.")),
+        ("remember", Remember()),
+        ("remember never use --force\nor -f", Remember(rule="never use --force\nor -f")),
+        ("remember: stop early\n> a quote", Remember(rule="stop early")),
+        ("remember yes", Remember(rule="yes")),
         ("continue use the other one\n--model x", Continue(message="use the other one\n--model x")),
         ("approve", Approve()),
         ("approve 7f3a, please!", Approve(request_id="7f3a")),
@@ -562,6 +567,7 @@ def test_the_help_in_a_workflow_names_what_works_there() -> None:
         "undo": (0, 1, 2),
         "stop": (0, 1, 2),
         "fix": (0, 1, 2, 3),
+        "remember": (0, 1, 2, 3),
     }.items():
         assert [f"`/codepilot {verb}" in text for text in offered.values()] == [n in places for n in range(4)]
     assert "Start the work on a finished plan." in offered["workflow"]
@@ -569,7 +575,7 @@ def test_the_help_in_a_workflow_names_what_works_there() -> None:
 
 
 def test_whatever_people_may_ask_for_has_a_verb() -> None:
-    kinds = {*get_args(Work), *get_args(Steering), Undo, StartRecipe, Help}
+    kinds = {*get_args(Work), *get_args(Steering), Undo, Remember, StartRecipe, Help}
     recipes = {"triage", "split"}
     assert {verb.name for verb in VERBS} == {kind.__dataclass_fields__["verb"].default for kind in kinds} | recipes
 

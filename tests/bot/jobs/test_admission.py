@@ -307,7 +307,7 @@ async def _issue_context(*pulls: PullFacts, command: Command | None = None, genu
     github = SimpleNamespace(
         accounts=account(BOT),
         repos=SimpleNamespace(list_branches=answering([each.head_ref for each in pulls])),
-        pulls=SimpleNamespace(list_open_from=open_from, get=get),
+        pulls=SimpleNamespace(list_from=open_from, get=get),
     )
     services = SimpleNamespace(
         conventions=Conventions(),

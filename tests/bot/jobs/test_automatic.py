@@ -30,9 +30,10 @@ from bot.jobs.record import JobRecord, StoredRecord, encode_record
 from bot.permissions.levels import Conventions
 from bot.permissions.repo_config import RepoConfig
 from bot.publishing.markdown import Allowlist
+from bot.publishing.markers import sign_marker
 from bot.publishing.outcome import CommitRef, JobOutcome, Published
 from bot.publishing.plan import commit_body
-from bot.publishing.render import render_reply, settings_to_inputs, sign_marker
+from bot.publishing.render import render_reply, settings_to_inputs
 from bot.queue.memory import InMemoryEngine, InMemoryLedger
 from tests.builders import a_comment, a_failed_check, a_job, in_a_review
 from tests.job_contexts import RED_RUN, account, answering, context_of, snapshot

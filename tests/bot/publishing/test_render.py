@@ -16,6 +16,7 @@ from bot.domain.job import Thread
 from bot.github.types import ReviewDraft, ReviewNote
 from bot.publishing.checks import Check
 from bot.publishing.markdown import Allowlist, duration, is_harmless
+from bot.publishing.markers import sign_marker, signed_job
 from bot.publishing.outcome import PendingView
 from bot.publishing.render import (
     answer_commands,
@@ -24,8 +25,6 @@ from bot.publishing.render import (
     render_reply,
     render_status,
     settings_to_inputs,
-    sign_marker,
-    signed_job,
 )
 from bot.publishing.screening import PREVIEW_LIMIT
 from bot.publishing.status_view import Activity, DeniedCall, StatusView
