@@ -158,7 +158,7 @@ async def plan_actions(
             for proposal in proposals
         )
     )
-    state = await read_objects(context, cleaned)
+    state = await read_objects(context, cleaned, declared)
     facts = await gather_facts(context, assignment, cleaned, state, declared)
     plan = replace(plan, proposals=cleaned, state=state)
     return judge_proposals(context, plan, declared, facts, decision)
@@ -400,7 +400,9 @@ _CLOCK_SECONDS = 60.0
 """GitHub's clock may be behind ours."""
 
 
-async def read_objects(context: JobContext, proposals: Collection[Proposal]) -> RepoState:
+async def read_objects(
+    context: JobContext, proposals: Collection[Proposal], declared: Mapping[str, Declaration]
+) -> RepoState:
     """Read what the proposals name, as far as it is on GitHub."""
     wanted: dict[str, set[Any]] = {name: set() for name in ("numbers", "discussions", "labels", "logins", "branches")}
     lists = set[StateList]()
@@ -411,6 +413,8 @@ async def read_objects(context: JobContext, proposals: Collection[Proposal]) -> 
         match action:
             case AddLabels() | RemoveLabels():
                 wanted["labels"].update(action.labels)
+            case CreateIssue() if action.kind in declared:
+                wanted["labels"].update(declared[action.kind].allowed.get("labels", ()))
             case SetAssignees(assignees=people) | RequestReviewers(reviewers=people):
                 wanted["logins"].update(login for login in people if "/" not in login)
             case StartWorkflow():
