@@ -137,6 +137,33 @@ def _keys_of(schema: dict[str, Any]) -> str:
     return "\n".join(["| key | meaning | default |", "|---|---|---|", *rows(schema, "")])
 
 
+def _action_keys() -> str:
+    """The kinds of actions, with the keys that only some have, and those with another default."""
+    sections = repository_schema()["$defs"]
+    common = sections["TargetKeys"]["properties"]
+    rows = ["| kind | action | its own keys |", "|---|---|---|"]
+    for kind, field in sections["ActionsKeys"]["properties"].items():
+        if kind == "approval":
+            continue
+        section = sections[re.findall(r"#/\$defs/(\w+)", json.dumps(field))[0]]
+        keys = {key: value for key, value in section["properties"].items() if common.get(key) != value}
+        described = []
+        for key, value in keys.items():
+            must = " (must be set)" if key in section.get("required", ()) else ""
+            default = f" By default {value['default']}." if key in common else ""
+            described.append(f"`{key}`{must}: {' '.join(value['description'].split())}{default}")
+        left_out = [f"No `{key}`." for key in common if key not in section["properties"]]
+        rows.append(f"| `{kind}` | {' '.join(field['description'].split())} | {' '.join([*described, *left_out])} |")
+    return "\n".join(rows)
+
+
+def _built_in_recipes() -> str:
+    folder = ROOT / "bot" / "permissions" / "recipes"
+    return "\n\n".join(
+        f"````markdown\n{(folder / f'{name}.md').read_text('utf-8')}````" for name in ("triage", "split")
+    )
+
+
 def _help() -> str:
     program = click.Context(cli, info_name="codepilot", **cli.context_settings)
     context = click.Context(run, parent=program, info_name="run", terminal_width=100)
@@ -227,9 +254,11 @@ def _list(names: list[str]) -> str:
 _MAKERS: dict[str, Callable[[], str]] = {
     **{f"{name.replace('-', '')}differences": partial(render_differences, name) for name in NAMES},
     **{f"{name.replace('-', '')}suite": partial(render_suite, name) for name in ("llm-coding-agent", "pygent")},
+    "actionkeys": _action_keys,
     "agentfile": _agent_keys,
     "appsteps": _app_steps,
     "apptable": _app_table,
+    "builtinrecipes": _built_in_recipes,
     "commandline": _help,
     "commands": render_help,
     "conclusions": conclusions_table,

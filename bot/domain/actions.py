@@ -120,7 +120,7 @@ class SetType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAssignees:
-    """Replace the assignees."""
+    """Add assignees."""
 
     assignees: Names
     issue: Issue = 0

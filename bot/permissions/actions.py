@@ -118,7 +118,8 @@ class TargetKeys(OriginKeys):
 
 class LabelsKeys(TargetKeys):
     labels: _Patterns
-    """Names of labels; `*` stands for any characters. Permission labels and labels that start a run never match."""
+    """Names of labels; `*` stands for any characters. Permission labels are neither set nor removed,
+    labels that start a run are not set."""
     max: _Max = 3
     """The number of labels in a run."""
 
