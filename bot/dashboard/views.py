@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 from urllib.parse import urlencode
 
 from agent_runtime import SessionError
+from bot.domain.commands import persona_of
 from bot.domain.errors import BotError, OtherVersionError
 from bot.domain.job import ENDED_STATES, LIVE_STATES, Job, JobState
 from bot.domain.spend import count_starts, date_of, day_of, forecast, period_days
@@ -304,7 +305,7 @@ def build_run_row(stored: StoredJob, *, now: float) -> RunRow:
         place=place,
         repository=job.repo.full_name,
         person="" if job.is_from_event else job.actor.login,
-        verb=job.command.verb,
+        verb=f"{job.command.verb} --agent {persona}" if (persona := persona_of(job.command)) else job.command.verb,
         state=STATE_WORDS[stored.state],
         reason=reason,
         since=format_moment(stored.enqueued_at),

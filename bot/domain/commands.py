@@ -364,6 +364,12 @@ Event = ReplyEvent | RepoEvent
 Command = Work | BareCommand | Undo | Remember | StartRecipe | Steering | Talk | Event
 """The content of a job; unhandled types fail type checking."""
 
+
+def persona_of(command: Command) -> str:
+    """Return the name of the persona that a command asks for; else an empty text."""
+    return (command.options.agent or "") if isinstance(command, Work | BareCommand) else ""
+
+
 RECIPE_DIR = ".github/codepilot"
 """The recipes' folder on the default branch."""
 

@@ -14,7 +14,7 @@ from agent_runtime import (
     order_instructions,
     parse_instructions,
 )
-from bot.domain.commands import BareCommand, Work
+from bot.domain.commands import persona_of
 from bot.git.errors import LinkError, WorkspaceError
 from bot.git.mirror import Blob, Source
 from bot.git.workspace import Workspaces
@@ -106,9 +106,8 @@ async def choose_persona(
     Raises:
         WorkspaceError: the commit could not be fetched.
     """
-    command = context.job.command
-    name = command.options.agent if isinstance(command, Work | BareCommand) else None
-    if name is None:
+    name = persona_of(context.job.command)
+    if not name:
         return None
     path = personas.get(name.lower())
     if path is None:

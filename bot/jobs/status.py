@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from bot.domain.commands import BareCommand, Options, Work
+from bot.domain.commands import persona_of
 from bot.jobs.context import JobContext
 from bot.jobs.posts import StatusComment, locate_comment
 from bot.permissions.levels import describe_network
@@ -43,8 +43,7 @@ def status_view(context: JobContext, outcome: JobOutcome | None = None, *, is_qu
         command = job.command.verb
     if job.recipe is not None:
         command = f"{command.removesuffix(job.command.verb)}run {job.recipe.name}"
-    options = job.command.options if isinstance(job.command, Work | BareCommand) else Options()
-    command += f" --agent {options.agent}" if options.agent else ""
+    command += f" --agent {persona}" if (persona := persona_of(job.command)) else ""
     # The check that failed, if that began the job.
     page, is_ci = f"{services.server_url}/{job.repo.full_name}/", job.origin.kind == "ci"
     notes, pull = grant.notes if grant else (), state.continues
