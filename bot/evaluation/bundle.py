@@ -11,6 +11,7 @@ from bot.evaluation.suite import BUNDLE, REFS, SuiteError, Task
 from bot.git.diff import make_signature, parse_entries
 from bot.git.errors import GitError
 from bot.git.process import Git, ProcessBounds
+from bot.prompt.sanitize import clean_line
 
 _BOUNDS = ProcessBounds(seconds=300, file_bytes=8 * 1024**3)
 _ABSENT = f"0 {'0' * 40}\t"
@@ -31,13 +32,14 @@ async def unpack_bundle(path: Path, folder: Path, *, objects: Sequence[Path] = (
         try:
             await git.run("fetch", "--quiet", "--no-tags", bundle, f"+{REFS}*:{REFS}*")
         except GitError as error:
-            raise SuiteError(f"{bundle}: cannot be read: {error.stderr.strip()[-300:]}") from error
+            raise SuiteError(f"{bundle}: cannot be read: {clean_line(error.stderr[-300:], limit=300)}") from error
     return git
 
 
 async def write_bundle(git: Git, path: Path) -> None:
     bundle = _bundle_of(path)
     partial = bundle.with_suffix(".partial")
+    partial.unlink(missing_ok=True)  # git would follow a link
     await git.run("bundle", "create", "--quiet", "--version=2", partial, f"--glob={REFS}*")
     partial.replace(bundle)
 
@@ -94,5 +96,5 @@ async def _apply(git: Git, base: str, patch: bytes, subject: str) -> str:
         try:
             await git.run("apply", "--cached", "--binary", "--whitespace=nowarn", "-", stdin=patch)
         except GitError as error:
-            raise PatchError(f"{subject} does not apply: {error.stderr.strip()[-300:]}") from error
+            raise PatchError(f"{subject} does not apply: {clean_line(error.stderr[-300:], limit=300)}") from error
     return await git.text("write-tree")

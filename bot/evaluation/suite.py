@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from agent_runtime import BoundExceededError, SettingsError, call_bounded, check_settings
 from bot.domain.errors import BotError
 from bot.git.filesystem import open_root, read_file
+from bot.prompt.sanitize import clean_line
 
 SUITE_FILE, TASK_FILE, BUNDLE = "suite.toml", "task.toml", "repository.bundle"
 REFUSALS = "refused.jsonl"
@@ -204,6 +205,8 @@ def write_task(
 ) -> None:
     """Write a task into the suite at `path`; a file that is None stays."""
     folder = path / task.id
+    if folder.is_symlink():
+        raise SuiteError(f"{folder}: is a link; replace it by a folder.")
     folder.mkdir(parents=True, exist_ok=True)
     contents = {ISSUE: None if issue is None else issue.encode(), HIDDEN: hidden, REFERENCE: reference}
     for name, content in contents.items():
@@ -235,7 +238,7 @@ def _parse(path: Path, name: str, shape: type[Any]) -> Any:  # noqa: ANN401 - an
     except BoundExceededError as error:
         raise SuiteError(f"{path / name}: {error}") from error
     except SettingsError as error:
-        raise SuiteError(str(error)) from error
+        raise SuiteError("\n".join(clean_line(line, limit=1_000) for line in str(error).splitlines())) from error
     except ValueError as error:
         raise SuiteError(f"{path / name}: this is not TOML: {error}.") from error
 
@@ -262,6 +265,7 @@ def _decode(content: bytes, name: str) -> str:
 
 def _replace(path: Path, content: bytes) -> None:
     partial = path.with_name(f"{path.name}.partial")
+    partial.unlink(missing_ok=True)  # a shared suite may have a link in its place
     partial.write_bytes(content)
     partial.replace(path)
 

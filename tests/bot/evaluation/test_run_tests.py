@@ -106,6 +106,18 @@ async def test_a_module_that_cannot_be_imported_does_not_hide_the_other_tests(st
     assert [name for name, passed in report.tests.items() if not passed] == ["tests/test_new.py::tests.test_new"]
 
 
+async def test_a_bundle_is_written_and_read_through_no_link(store: Git, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    (tmp_path / "repository.partial").symlink_to(outside)
+    await write_bundle(store, tmp_path)
+    assert outside.read_text() == "mine"
+    (tmp_path / "repository.bundle").rename(tmp_path / "other")
+    (tmp_path / "repository.bundle").symlink_to(tmp_path / "other")
+    with pytest.raises(SuiteError, match="is a link"):
+        await unpack_bundle(tmp_path, tmp_path / "again.git")
+
+
 async def test_a_patch_that_does_not_apply_and_a_task_without_a_base_are_named(store: Git, tmp_path: Path) -> None:
     with pytest.raises(PatchError, match="half: the change does not apply"):
         await prepare_tree(store, TASK, tmp_path / "tree", change=FIX.replace("sum", "max").encode())

@@ -14,6 +14,7 @@ from bot.evaluation.suite import (
     Validation,
     is_task_id,
     read_suite,
+    write_refusals,
     write_suite,
     write_task,
 )
@@ -107,6 +108,36 @@ def test_links_are_not_followed_and_long_texts_not_read(suite: Path, tmp_path: P
     issue.write_text("x" * (MAX_ISSUE_CHARS + 1))
     with pytest.raises(SuiteError, match="more than"):
         found.read_issue(_TASK)
+
+
+def test_nothing_is_written_through_a_link_of_a_shared_suite(suite: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    for name in (
+        f"{_TASK.id}/task.toml",
+        f"{_TASK.id}/task.toml.partial",
+        "suite.toml.partial",
+        "refused.jsonl.partial",
+    ):
+        (suite / name).unlink(missing_ok=True)
+        (suite / name).symlink_to(outside)
+    write_task(suite, _TASK)
+    write_suite(suite, SuiteHead(repository="mona/shop"))
+    write_refusals(suite, "mine", [])
+    assert outside.read_text() == "mine"
+    assert read_suite(suite).tasks == (_TASK,)
+    (suite / _TASK.id).rename(tmp_path / "folder")
+    (suite / _TASK.id).symlink_to(tmp_path / "folder")
+    with pytest.raises(SuiteError, match="is a link"):
+        write_task(suite, _TASK)
+
+
+def test_a_key_with_escape_sequences_is_shown_without_them(suite: Path) -> None:
+    (suite / _TASK.id / "task.toml").write_text(f'id = "{_TASK.id}"\n"\\u001b[31mred" = 1\n')
+    with pytest.raises(SuiteError) as caught:
+        read_suite(suite)
+    assert "red" in str(caught.value)
+    assert "\x1b" not in str(caught.value)
 
 
 def test_a_directory_without_a_suite_is_refused_with_the_command_that_creates_one(tmp_path: Path) -> None:
