@@ -239,3 +239,23 @@ async def test_a_change_that_depends_on_an_excluded_file_is_reported(tree: Tree,
         return
     with pytest.raises(ChangeError, match=INSEPARABLE):
         await tree.exclude(change, {taken})
+
+
+@pytest.mark.parametrize("has_files", [True, False])
+@pytest.mark.parametrize("path", ["edit.txt", "tool.sh", "new/AGENTS.md"])
+async def test_one_file_is_edited_without_a_checkout(
+    origin: Origin, tmp_path: Path, path: str, *, has_files: bool
+) -> None:
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.head())
+    async with Workspaces(tmp_path / "state").open("job", 1, source, has_files=has_files) as tree:
+        assert (tree.path / "edit.txt").exists() is has_files
+        change = await tree.edit(path, b"one\r\nnew\n")
+        assert not (tree.path / "new").exists()
+        [file] = change.files
+        mode = "100755" if path == "tool.sh" else "100644"
+        assert (file.path, file.new_mode, file.content) == (path, mode, b"one\r\nnew\n")
+        assert "+new" in change.patch
+        sha = await tree.commit(change, message="Edit\n")
+        await tree.push(sha, branch="topic", expected="", url=origin.url, token="")
+    assert origin.git("diff", "--name-only", "main", "topic").split() == [path]
+    assert origin.git("show", f"topic:{path}").split() == ["one", "new"]
