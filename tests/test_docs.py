@@ -29,11 +29,16 @@ from bot.cli import app
 from bot.cli.chat import run
 from bot.domain.grammar import render_help
 from bot.domain.job import TRANSITIONS
+from bot.evaluation.commands import evaluate
+from bot.evaluation.rendering import render_markdown
+from bot.evaluation.report import build_report
+from bot.evaluation.results import read_results
 from bot.git.leftovers import FILES, FOLDERS
 from bot.permissions.repo_config import file_kinds, recipe_schema
 from bot.permissions.repo_config import json_schema as repository_schema
 from bot.settings.models import INPUTS, render_settings_table
 from tests.agent_runtime.differences import NAMES, render_differences, render_suite
+from tests.bot.evaluation.samples import INFLECTION, INFLECTION_MODELS, INFLECTION_SUITE
 from tests.matrix import render_matrix, render_places
 from tests.source_files import ROOT, tree_of
 
@@ -170,6 +175,21 @@ def _help() -> str:
     return f"```text\n{run.get_help(context)}\n```"
 
 
+def _evaluation() -> str:
+    """The report of the stored results of the page's run."""
+    return f"```text\n{render_markdown(build_report(read_results(INFLECTION), INFLECTION_SUITE, INFLECTION_MODELS))}```"
+
+
+def _evaluation_help() -> str:
+    program = click.Context(cli, info_name="codepilot", **cli.context_settings)
+    group = click.Context(evaluate, parent=program, info_name="eval")
+    pages = [
+        command.get_help(click.Context(command, parent=group, info_name=name, terminal_width=100))
+        for name, command in sorted(evaluate.commands.items())
+    ]
+    return "\n\n".join(f"```text\n{page}\n```" for page in pages)
+
+
 def _events() -> str:
     """Every kind of event, from the words below each in the code: `argument, argument: when`."""
     tree = ast.parse((ROOT / "agent_runtime" / "core" / "events.py").read_text(encoding="utf-8"))
@@ -262,6 +282,8 @@ _MAKERS: dict[str, Callable[[], str]] = {
     "commandline": _help,
     "commands": render_help,
     "conclusions": conclusions_table,
+    "evaluation": _evaluation,
+    "evaluationhelp": _evaluation_help,
     "events": _events,
     "knownfiles": _known_files,
     "leftovers": _leftovers,

@@ -99,12 +99,12 @@ def _format_optional(value: T | None, format_value: Callable[[T], str]) -> str:
 
 
 def _format_count(rate: Rate) -> str:
-    share = _format_optional(rate.share, lambda share: f" ({100 * share:.0f} %)")
-    return f"{rate.count:.1f}".removesuffix(".0") + f" of {rate.size:,}{share}"
+    count = f"{rate.count:.1f}".removesuffix(".0")
+    return _format_optional(rate.share, lambda share: f"{count} of {rate.size:,} ({100 * share:.0f} %)")
 
 
 def _format_interval(rate: Rate) -> str:
-    return f"{100 * rate.low:.0f} to {100 * rate.high:.0f} %"
+    return _format_optional(rate.share, lambda _share: f"{100 * rate.low:.0f} to {100 * rate.high:.0f} %")
 
 
 def _format_p(p: float) -> str:
@@ -203,7 +203,7 @@ def _note_config(config: ConfigReport) -> Iterator[str]:
         yield f"{name} has no result for {plural(len(config.missing), 'task')}, not counted: {ids}{more}."
     if config.errors:
         cost = _format_optional(config.errors_cost_usd, _format_dollars)
-        yield f"{name} had {errors} with an error of the bot or of the judgement, not counted (cost: {cost})."
+        yield f"{name} had {errors} with an error or an interruption, not counted (cost: {cost})."
     if config.refusals:
         yield f"{name} refused {refusals}, counted as not solved."
     if config.approvals:
@@ -222,7 +222,7 @@ def _note_comparisons(comparisons: Sequence[Comparison]) -> Iterator[str]:
             few = f"; with fewer than {_FEWEST_DISCORDANT}, p is never below {SIGNIFICANCE:.2f}"
             reason = f"the outcomes of {plural(discordant, 'task')} differ{few * (discordant < _FEWEST_DISCORDANT)}"
             yield f"{names}: no difference is shown; {reason}."
-        if cost := pair.cost_usd:
+        if (cost := pair.cost_usd) and cost.first + cost.second:
             first, second = _format_dollars(cost.first), _format_dollars(cost.second)
             yield (
                 f"A task costs {first} with `{pair.first}` and {second} with `{pair.second}`. The first is cheaper on "
@@ -243,7 +243,7 @@ _TEMPLATES = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_TEMPLATES.filters |= {"clean": clean, "codes": mark_code, "duration": duration}
+_TEMPLATES.filters |= {"clean": clean, "codes": mark_code, "duration": duration, "plural": plural}
 _TEMPLATES.tests["code"] = lambda cell: type(cell) is Code
 
 
@@ -253,12 +253,7 @@ def render_html(
     read_texts: Callable[[str], tuple[str, str]],
     read_patch: Callable[[str], str],
 ) -> str:
-    """Return the page.
-
-    Args:
-        read_texts: issue and reference patch of a task.
-        read_patch: content of a file in `patches`.
-    """
+    """Return the page; `read_texts` returns issue and reference patch of a task."""
     budget = MAX_PAGE_CHARS
 
     def read_lines(text: str) -> list[DiffLine]:

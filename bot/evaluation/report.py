@@ -1,7 +1,6 @@
-"""Statistics of an evaluation: each configuration, and each pair on the tasks that both ran.
+"""Statistics of an evaluation.
 
-The sample is the tasks; a task counts with the share of its attempts that succeeded. Attempts with the status `error`
-do not count.
+The sample is the tasks; a task counts with the share of its attempts that succeeded. Errors do not count.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ from bot.git.process import Git
 from bot.permissions.repo_config import PATH
 from bot.server.build import build_model, sandbox_settings
 from bot.settings.load import bypass_proxies
+from bot.settings.models import AgentSettings
 
 log = logging.getLogger(__name__)
 
@@ -251,12 +252,7 @@ class _Runner:
         if not end.has_pull:
             return result
         agent = replace(trial.config.agent, data_dir=directory / "bot")
-        place = RunPlace(
-            sandbox=pick_sandbox(agent.sandbox, sandbox_settings(agent)),
-            setup_network=agent.network if agent.setup_network is None else agent.setup_network,
-            network=agent.network,
-            setup_seconds=agent.setup_seconds,
-        )
+        place = open_place(agent)
         hidden = await run_thread(self.suite.read_hidden, trial.task)
         judgement = await judge_change(
             end, trial.task, hidden, suite=self.store, place=place, tree=directory / "judged"
@@ -288,6 +284,16 @@ class _Runner:
             return RecordingProvider(build_model(agent), folder / name, secrets=secrets)
 
         return make
+
+
+def open_place(agent: AgentSettings) -> RunPlace:
+    """Return the sandbox and the networks of the operator's settings."""
+    return RunPlace(
+        sandbox=pick_sandbox(agent.sandbox, sandbox_settings(agent)),
+        setup_network=agent.network if agent.setup_network is None else agent.setup_network,
+        network=agent.network,
+        setup_seconds=agent.setup_seconds,
+    )
 
 
 def available_memory() -> int:

@@ -160,8 +160,8 @@ def read_suite(path: Path) -> Suite:
     Raises:
         SuiteError: the text has file, line and key of each error.
     """
-    if not path.is_dir():
-        raise SuiteError(f"{path} is not a directory; create a suite first: codepilot eval mine REPO --output {path}")
+    if not (path / SUITE_FILE).exists():
+        raise SuiteError(f"{path} is not a suite; create it first: codepilot eval mine REPO --output {path}")
     head = _parse(path, SUITE_FILE, SuiteHead)
     names = sorted(entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))
     folders = [name for name in names if is_task_id(name) and (path / name / TASK_FILE).exists()]

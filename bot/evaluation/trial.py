@@ -156,6 +156,12 @@ def read_configs(
     )
 
 
+def read_models(results: Path) -> dict[str, str]:
+    """Read the models from the copies of the configurations; empty if the environment named it."""
+    paths = sorted((results / "configs").glob("*.yaml"))
+    return {path.stem: str(getattr(_read_keys(path)[1], "model", "")) for path in paths}
+
+
 def _read_keys(path: Path) -> tuple[bytes, ConfigKeys]:
     try:
         content, _ = read_content(path, most=_MAX_CONFIG_BYTES)

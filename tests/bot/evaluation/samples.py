@@ -23,6 +23,24 @@ SUITE = Suite(
     ),
 )
 
+INFLECTION = Path(__file__).parent / "inflection"
+"""Results of a run with three scripted configurations on five old bugs of the package; without the tests' names."""
+INFLECTION_MODELS = {name: f"scripts/{name}/{{task}}.yaml" for name in ("boastful", "careful", "quick")}
+INFLECTION_SUITE = Suite(
+    path=INFLECTION,
+    head=SuiteHead(repository="inflection"),
+    tasks=tuple(
+        Task(id=task_id, title=title, test_command="pytest")
+        for task_id, title in (
+            ("21-give-11-12-and-13-the-suffix-th", "Give 11, 12 and 13 the suffix th"),
+            ("24-keep-id-inside-a-word-when-a-name-is-hum", "Keep _id inside a word when a name is humanized"),
+            ("27-match-uncountable-words-as-whole-words", "Match uncountable words as whole words"),
+            ("30-parameterize-with-an-empty-separator", "Parameterize with an empty separator"),
+            ("33-treat-dashes-as-word-borders-in-undersco", "Treat dashes as word borders in underscore"),
+        )
+    ),
+)
+
 
 def result(task: str, *, config: str = "a", attempt: int = 1, **fields: Any) -> EvalResult:  # noqa: ANN401 - the result's fields
     return EvalResult(**{"status": "done", "solved": True, **fields}, task=task, config=config, attempt=attempt)

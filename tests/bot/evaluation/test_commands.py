@@ -8,13 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from bot.__main__ import cli
 from bot.evaluation.commands import evaluate
 from bot.evaluation.results import EvalResult, ResultsError, open_results
-from bot.evaluation.suite import SuiteHead, Task, write_suite, write_task
+from bot.evaluation.suite import SuiteHead, Task, read_suite, write_suite, write_task
+from bot.server import process
 from tests.bot.evaluation.samples import result
+from tests.evaluation_suites import FARES, PYTEST, make_history
+from tests.stage import acting
 
 _PATCH = "diff --git a/parcel.py b/parcel.py\n--- a/parcel.py\n+++ b/parcel.py\n@@ -1 +1 @@\n-old\n+new é\n"
 
@@ -116,3 +120,61 @@ def test_the_help_of_all_commands_loads_nothing_of_an_evaluation() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['bot.evaluation.commands']"
     assert "report" in evaluate.commands
+
+
+@pytest.mark.long
+def test_the_commands_lead_from_a_clone_to_predictions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "close_memory", lambda: None)  # of the process that runs the tests
+    monkeypatch.setenv("CODEPILOT_ALLOW_ROOT", "yes")
+    clone, suite, runs = make_history(FARES, tmp_path / "clone").path, tmp_path / "suite", tmp_path / "runs"
+    done = _invoke("mine", str(clone), "--output", str(suite), "--limit", "1", "--no-validate")
+    assert done.exit_code == 0, done.output
+    assert "New tasks: 1; known: 0; " in done.output
+    assert f"`eval run` takes validated tasks only: codepilot eval validate {suite}" in done.output
+    done = _invoke("validate", str(suite))
+    assert done.exit_code == 0, done.output
+    assert done.output.endswith("Valid tasks: 1; refused: 0.\n")
+    change = FARES.changes[1]
+    reply = acting(
+        f'write_file("{change.source}")\nexecute("main", "{PYTEST}", check=True)', change.after, completion="Done."
+    )
+    (tmp_path / "replies.yaml").write_text(yaml.safe_dump([{"reply": reply}]))
+    (tmp_path / "scripted.yaml").write_text("provider: scripted\nmodel: replies.yaml\nlevel: auto\n")
+    done = _invoke("run", str(suite), "--config", str(tmp_path / "scripted.yaml"), "--results", str(runs))
+    assert done.exit_code == 0, done.output
+    assert done.output.endswith(f"codepilot eval report {suite} --results {runs}\n")
+    [config] = json.loads(_invoke("report", str(suite), "--results", str(runs), "--json").output)["configs"]
+    assert (config["name"], config["model"], config["always_solved"], config["claims"]) == (
+        "scripted",
+        "replies.yaml",
+        1,
+        1,
+    )
+    [task] = read_suite(suite).tasks
+    prediction = json.loads(_invoke("export", "--results", str(runs), "--config", "scripted").output)
+    assert prediction["instance_id"] == task.id
+    assert "+def baby(price):" in prediction["model_patch"]
+
+
+def test_instances_are_imported_into_a_suite(tmp_path: Path) -> None:
+    origin = make_history(FARES, tmp_path / "clone")
+    change, commit = FARES.changes[1], origin.git("rev-parse", "HEAD")
+    patch, test_patch = (
+        origin.git("diff", f"{commit}^", commit, "--", path) + "\n" for path in (change.source, change.tests)
+    )
+    instance = {
+        "instance_id": "transit__fares-31",
+        "repo": FARES.name,
+        "base_commit": origin.git("rev-parse", f"{commit}^"),
+        "problem_statement": f"{change.title}\n\n{change.issue}",
+        "patch": patch,
+        "test_patch": test_patch,
+    }
+    (tmp_path / "instances.jsonl").write_text(json.dumps(instance))
+    suite = tmp_path / "suite"
+    arguments = ("--repo", str(origin.path), "--output", str(suite), "--setup", "true", "--no-validate")
+    done = _invoke("import", str(tmp_path / "instances.jsonl"), *arguments)
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("New tasks: 1.\n")
+    [task] = read_suite(suite).tasks
+    assert (task.id, task.title, task.setup) == ("transit__fares-31", change.title, ("true",))

@@ -167,7 +167,7 @@ def test_gaps_and_refusals_are_told() -> None:
     )
     for sentence in (
         "`a` has no result for 1 task, not counted: `t3`.",
-        "`a` had 1 run with an error of the bot or of the judgement, not counted (cost: -).",
+        "`a` had 1 run with an error or an interruption, not counted (cost: -).",
         "`a` refused 1 run, counted as not solved.",
         "`a` requested 2 approvals.",
         "`a` solved 0 tasks in every run, and 1 in at least one.",
