@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from bot.github.actions import Actions
+from bot.github.client import GitHub
 from bot.github.types import ChangeDroppedError, GitHubError, IssueField
+from localhub import LocalHub
 from tests.bot.github.test_hostile_answers import scripted_server
 
 _ISSUE = {"number": 1, "id": 9, "state": "open", "title": "It breaks", "html_url": "https://github.com/o/r/issues/1"}
@@ -60,6 +62,21 @@ async def test_a_creation_is_not_repeated_after_a_server_error(
         with pytest.raises(GitHubError):
             await create(Actions(connection, str))
     assert [request[:4] for request in server.requests] == [*("GET " for _ in reads), "POST"]
+
+
+async def test_the_requests_about_types_and_fields_are_as_github_describes_them(hub: LocalHub) -> None:
+    token = hub.add_user("mona").token
+    repo = hub.add_repo("acme/calc", owner="mona", files={"a.txt": "1\n"})
+    hub.open_issue(repo, author="mona", title="It breaks")
+    hub.add_issue_type("acme", "Bug")
+    hub.add_issue_field("acme", "Size", "number")
+    hub.add_issue_field("acme", "Areas", "multi_select", options=["API"])
+    async with GitHub.for_token(token, hub.api_url, redact=str, seconds_between_writes=0) as github:
+        await github.actions.set_type("acme/calc", 1, "Bug")
+        await github.actions.set_fields("acme/calc", 1, {"Size": "3", "Areas": "API"})
+        state = await github.actions.read_state("acme/calc", numbers=[1], lists=["types", "fields"])
+    assert (state.types, [field.name for field in state.fields]) == (("Bug",), ["Size", "Areas"])
+    assert [value for _, value in hub.issue(repo, 1).fields] == [3, ("API",)]
 
 
 @pytest.mark.parametrize(
