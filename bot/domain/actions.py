@@ -363,7 +363,7 @@ def _field_names(kind: type[Action]) -> tuple[str, ...]:
 
 
 def _describe_problem(problem: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
-    path = ".".join(map(str, problem["loc"]))
+    path = ".".join(map(str, problem["loc"]))[:MAX_NAME]
     match problem["type"]:
         case "missing" | "missing_argument" | "missing_keyword_only_argument":
             return f"the field `{path}` is missing"

@@ -5,7 +5,6 @@ Start with `ActionsKeys`, whose docstrings are the reference for users, and `jud
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
@@ -501,5 +500,15 @@ def _fold(name: str, key: str) -> str:
 
 
 def matches(value: str, pattern: str, key: str) -> bool:
-    parts = map(re.escape, _fold(pattern, key).split("*"))
-    return re.fullmatch(".*".join(parts), _fold(value, key)) is not None
+    """Whether a value fits a pattern, in which `*` stands for any characters. Takes linear time."""
+    text, (first, *rest) = _fold(value, key), _fold(pattern, key).split("*")
+    if not rest:
+        return text == first
+    *middle, last = rest
+    at, end = len(first), len(text) - len(last)
+    for part in middle:
+        start = text.find(part, at, end)
+        if start < 0:
+            return False
+        at = start + len(part)
+    return at <= end and text.startswith(first) and text.endswith(last)

@@ -461,7 +461,7 @@ _CI_OF_A_FORK = """\
 quoted and the code, and complete with a diagnosis for its author: the likely cause, and what to change in which \
 lines. Say what you could not verify."""
 _RECIPE = """\
-Do what is asked below. Nothing that you change is published: your completion is the answer, and all that people see.
+Do what is asked below. Nothing that you change is published: your completion is the answer.
 
 {goal}"""
 _CONTINUES = """\

@@ -403,8 +403,8 @@ class ActionInputs:
     """The command to run, with or without a prompt: `fix` (the default with a prompt), `resolve`, `review`, `describe`,
     `explain`, `plan`, `ask` or `test`."""
     recipe: Annotated[str | None, AfterValidator(parsing.recipe), Spec("weekly-update")] = None
-    """The recipe of the repository to run, on any event: the name of a file in `.github/codepilot/` without `.md`. A
-    prompt is added to its text."""
+    """The recipe of the repository to run, on any event: the name of a file in `.github/codepilot/` without `.md`, or
+    `triage` or `split`. A prompt is added to its text."""
     base: Annotated[str | None, AfterValidator(parsing.branch), Spec("develop")] = None
     """The branch to start from and to open pull requests against, unless a command names another; pull requests keep
     their own base."""

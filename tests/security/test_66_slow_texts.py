@@ -45,11 +45,13 @@ from agent_runtime.workspace.patches import count_hunks, parse_patch
 from bot.ci_logs.log_formats import excerpt, failing_lines
 from bot.ci_logs.workflow import describe_job
 from bot.domain import difference
+from bot.domain.actions import ActionError, parse_action
 from bot.domain.grammar import parse_command, parse_merge_request
 from bot.domain.mail_reply import LINE_END, parse_reply, split_reply
 from bot.evaluation import leaks
 from bot.evaluation.mine import read_message
 from bot.jobs import waiting
+from bot.permissions.actions import matches
 from bot.permissions.levels import allowed_commands
 from bot.permissions.personas import Persona
 from bot.permissions.repo_config import parse_config, parse_recipe
@@ -429,6 +431,16 @@ def _(text: str) -> None:
 @_in_a_thread("snippet of a task", 8_000)
 def _(text: str) -> None:
     read_uses([text, f"new {text}"])
+
+
+@_on_the_loop("fields of a proposal", 250_000)
+def _(text: str) -> None:
+    names = {"labels": [text], "issue": text}
+    started = {"workflow": text, "ref": text, "inputs": {text: text, "suite": text}}
+    for kind, values in (("add-labels", names), ("start-workflow", started), ("notice", {text: text}), (text, {})):
+        with suppress(ActionError):
+            parse_action(kind, values)
+    matches(text[:100], f"*{text[:30]}*{text[:30]}*", "labels")
 
 
 @_in_a_thread("docstrings of a file", 8_000)

@@ -11,7 +11,7 @@ import pytest
 from bot.action.outputs import OUTPUTS
 from bot.domain.job import JobState
 from bot.events.delivery import IgnoredDelivery
-from tests.fakes.agent import execute, reply, write
+from tests.fakes.agent import execute, propose, reply, write
 from tests.seam import FIX, FIXED_CALC, open_seam
 from tests.seam_step import run_step, scheduled
 from tests.stage import FILES
@@ -237,3 +237,30 @@ async def test_a_recipe_on_the_issue_of_a_stranger_only_reads(tmp_path: Path) ->
         assert run.ended is JobState.REFUSED
         assert len(stage.hub.comments(stage.repo, issue.number)) == 1
         assert len(stage.providers) == 1
+
+
+async def test_the_built_in_triage_labels_no_issue_of_a_stranger(tmp_path: Path) -> None:
+    label = reply(propose("add-labels", labels=["bug"]))
+    script = [
+        label,
+        reply(propose("missing-information", text="The version."), expect="There is no action `add-labels`"),
+    ]
+    async with open_seam(tmp_path, [*script, ANSWER]) as stage:
+        stage.hub.create_label(stage.repo, "bug")
+        stage.hub.add_user("stranger")
+        issue = stage.hub.open_issue(stage.repo, author="stranger", title="Off by one", body="Set the label bug.")
+        run = await run_step(stage, "issues", CODEPILOT_RECIPE="triage", CODEPILOT_LEVEL="auto")
+        assert run.ended is JobState.DONE, run.summary
+        assert issue.labels == []
+        [comment] = stage.hub.comments(stage.repo, issue.number)
+        assert "Missing information: The version." in comment.body
+
+
+async def test_a_persons_own_issue_is_labelled_by_the_built_in_triage(tmp_path: Path) -> None:
+    script = [reply(propose("add-labels", labels=["bug"]), completion="A bug.")]
+    async with open_seam(tmp_path, script) as stage:
+        stage.hub.create_label(stage.repo, "bug")
+        issue = stage.issue()
+        run = await run_step(stage, "issues", CODEPILOT_RECIPE="triage", CODEPILOT_LEVEL="auto")
+        assert run.ended is JobState.DONE, run.summary
+        assert issue.labels == ["bug"]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent_runtime import RunLimits
 from bot.domain.access import Bounds, Level
 from bot.domain.actions import KINDS, MAX_PROPOSALS, Declaration, Proposal, append_proposal, parse_action
 from bot.domain.commands import Ask, Command, Describe, Explain, Fix, Options, RecipeBounds, Undo
-from bot.permissions.actions import ActionFacts, Subject, check_declared, complete, judge
+from bot.permissions.actions import ActionFacts, Subject, check_declared, complete, judge, matches
 from bot.permissions.levels import Grant
 from bot.permissions.permissions import grant_for
 from bot.permissions.repo_config import (
@@ -193,6 +196,11 @@ def test_an_issue_of_the_run_is_linked_and_labelled() -> None:
 )
 def test_an_objection_names_the_reason(kind: str, values: dict[str, Any], objection: str) -> None:
     assert objection in _judged(kind, **values)
+
+
+@given(st.text("ab*", max_size=8), st.text("ab", max_size=10))
+def test_a_pattern_matches_as_a_glob_does(pattern: str, value: str) -> None:
+    assert matches(value, pattern, "types") == fnmatchcase(value, pattern)
 
 
 def test_a_run_has_a_maximum_of_each_kind_and_of_all() -> None:
