@@ -148,7 +148,8 @@ class CostLimit:
             return most
         async with self._changed:
             while True:
-                rest = max(0.0, self._most - self._spent - self._reserved)
+                # Rounded, so that no run is started for what is left of adding up.
+                rest = max(0.0, round(self._most - self._spent - self._reserved, 6))
                 if (most is not None and most <= rest) or not self._reserved:
                     budget = rest if most is None else min(most, rest)
                     self._reserved += budget

@@ -66,8 +66,8 @@ from localhub import LocalHub, Repo
 
 Phase = Literal["first", "read", "write", "check", "summary", "delegate"]
 
-_ISSUE_CHARS = 65_000
-"""GitHub's limit of a description is 65,536 characters."""
+_TITLE_CHARS, _ISSUE_CHARS = 256, 65_000
+"""GitHub's limits of an issue are 256 and 65,536 characters."""
 _KEPT_KEYS = {"setup", "cache", "network", "mcp", "instructions", "allow", "protected", "commit", "language"}
 _DECIDE = "Nobody can be asked in this run: decide for yourself, and say in the completion what you decided."
 _PATIENCE = Patience(seconds=120.0, longest_pause=15.0)
@@ -287,7 +287,8 @@ async def run_trial(
     base = await prepare_source(trial, suite, source)
     full_name = f"{PERSON}/{repo_name(Path(name))}"
     async with open_hub(directory, full_name, source, trial.config.agent) as (hub, repo, settings):
-        issue = hub.open_issue(repo, author=PERSON, title=trial.task.title, body=trial.issue[:_ISSUE_CHARS])
+        title, body = trial.task.title[:_TITLE_CHARS], trial.issue[:_ISSUE_CHARS]
+        issue = hub.open_issue(repo, author=PERSON, title=title, body=body)
         can_ask = trial.config.approvals == "grant"
         bot = _Bot(hub, repo, issue.number, settings=settings, meter=meter, provider=provider, can_ask=can_ask)
         started = time.monotonic()

@@ -128,6 +128,8 @@ async def test_budgets_of_runs_under_way_count_as_spent_until_they_end() -> None
     assert await limit.reserve(4.0) == 2.0
     await limit.settle(2.0, 2.5)
     assert await limit.reserve(4.0) == 0.0
+    assert await CostLimit(0.8, 0.1 + 0.7).reserve(None) == 0.0
+    assert await CostLimit(0.3, 0.1 * 3 - 1e-9).reserve(None) == 0.0
     assert await CostLimit(None, 3.0).reserve(None) is None
 
 
