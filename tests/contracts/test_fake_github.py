@@ -598,6 +598,9 @@ async def searches_for_pull_requests(w: World) -> None:
     await w.ask(w.github.pulls.create(w.name, _PULL, head="codepilot/1"))
     for branch in ("topic", "codepilot/1", "absent"):
         await w.ask(w.github.pulls.list_from(w.name, branch))
+    number = w.people.open_pull(repo, author="mona", head="codepilot/1", title="Topic", base="release").number
+    w.people.close(repo, number, by="mona")
+    await w.ask(w.github.pulls.list_from(w.name, "codepilot/1", state="all"))
     await w.ask(w.github.pulls.list_from(w.name, "topic", base="release"))
     for base, prefix, author in (
         ("main", "codepilot/", me.id),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from bot.jobs.context import JobContext
 from bot.jobs.memory import Collection, Place
 from bot.publishing.outcome import Published
 from bot.publishing.rules import HEADING, MAX_RULE_CHARS, MAX_RULES
+from tests.bot.jobs.test_run_branch_rules import PROJECT
 from tests.fakes.github import forbidden, no_answer
 from tests.fakes.site import FakeThread
-from tests.seam import FIX, NOTHING_LEFT, Seam, open_seam
+from tests.seam import FIX, NOTHING_LEFT, SECRET, Seam, open_seam
 from tests.seam_step import run_step
 from tests.stage import FILES
 
@@ -345,3 +347,60 @@ async def test_a_rule_is_kept_in_a_workflow_too(tmp_path: Path) -> None:
         [pull] = stage.pulls()
         assert section(stage, branch_of(pull)) == [RULE, OTHER]
         assert RULE in stage.hub.comments(stage.repo, 1)[-1].body
+
+
+@pytest.mark.parametrize("rule", [{"type": "creation"}, {"type": "commit_message_pattern", "parameters": PROJECT}])
+async def test_a_rule_of_the_branch_that_refuses_the_commit_is_named(tmp_path: Path, rule: dict[str, Any]) -> None:
+    async with open_seam(tmp_path) as stage:
+        stage.hub.add_rules(stage.repo, rule, branches="codepilot/*")
+        end = await stage.ask(stage.issue().number, f"/codepilot remember {RULE}")
+        assert end.state is JobState.FAILED
+        assert "❌ The rule is not kept." in end.status
+        assert stage.pulls() == []
+
+
+async def test_a_branch_in_the_way_of_the_prefix_gives_another_prefix(tmp_path: Path) -> None:
+    async with open_seam(tmp_path) as stage:
+        stage.hub.commit(stage.repo, {"a.txt": "A\n"}, message="Add", author="mona", branch="codepilot")
+        pull = await remembered(stage, RULE, OTHER)
+        assert branch_of(pull) == "codepilot-bot/memory-1"
+        assert section(stage, branch_of(pull)) == [RULE, OTHER]
+
+
+async def test_the_repository_chooses_the_prefix_and_the_base_branch(tmp_path: Path) -> None:
+    settings = "branch_prefix: robots/\nbase: develop\ncommit: {title: conventional}\n"
+    async with open_seam(tmp_path, files={**FILES, ".github/codepilot.yml": settings}) as stage:
+        stage.hub.commit(stage.repo, {"AGENTS.md": "Be kind.\n"}, message="Add", author="mona", branch="develop")
+        pull = await remembered(stage, RULE)
+        assert pull.pull is not None
+        assert (pull.pull.head_ref, pull.pull.base_ref) == ("robots/memory-1", "develop")
+        assert stage.file("robots/memory-1", "AGENTS.md").startswith("Be kind.\n")
+        assert stage.message("robots/memory-1").startswith("docs: add rules for later runs")
+
+
+async def test_a_secret_of_the_bot_is_neither_published_nor_shown(tmp_path: Path) -> None:
+    async with open_seam(tmp_path) as stage:
+        end = await stage.ask(stage.issue().number, f"/codepilot remember Use {SECRET} always.")
+        assert end.state is JobState.FAILED
+        assert "contains one of the bot's secrets" in end.status
+        assert SECRET not in "".join(stage.bot_comments(1))
+        assert stage.pulls() == []
+        assert stage.nothing_published()
+
+
+async def test_a_dry_run_shows_the_rule_and_publishes_nothing(tmp_path: Path) -> None:
+    async with open_seam(tmp_path) as stage:
+        stage.services = replace(stage.services, bounds=replace(stage.services.bounds, dry_run=True))
+        stage.start()
+        end = await stage.ask(stage.issue().number, f"/codepilot remember {RULE}")
+        assert "Dry run: nothing was published." in end.status
+        assert RULE in end.status
+        assert stage.nothing_published()
+
+
+async def test_a_rule_in_a_description_links_the_issue(tmp_path: Path) -> None:
+    async with open_seam(tmp_path) as stage:
+        issue = stage.issue(body=f"/codepilot remember {RULE}")
+        assert (await stage.end_after("issues", "opened")).state is JobState.DONE
+        [pull] = stage.pulls()
+        assert f"([#{issue.number}]({stage.hub.url}/mona/calc/issues/{issue.number}))" in (pull.body or "")
