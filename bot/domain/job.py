@@ -219,7 +219,9 @@ class Job:
     @property
     def payer(self) -> Actor | None:
         """The account whose spending the run counts as; None if CI, another event or a schedule started it."""
-        return None if self.is_from_event or self.origin.kind == "recipe" else self.actor
+        # The bot itself asks for a scheduled recipe, and a person may repeat it.
+        is_scheduled = self.origin.kind == "recipe" and self.actor.login.endswith("[bot]")
+        return None if self.is_from_event or is_scheduled else self.actor
 
     @property
     def lane(self) -> Lane:

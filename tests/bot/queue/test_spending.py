@@ -154,9 +154,15 @@ async def test_a_person_is_known_by_the_account_in_all_repositories(books: Books
 @pytest.mark.parametrize("kind", ["ci", "event", "recipe"])
 async def test_nobody_pays_for_a_run_that_nobody_asked_for(books: Books, kind: str) -> None:
     origin = Origin(kind=kind, id=1)  # type: ignore[arg-type]  # one of its kinds
-    automatic = await books.reserve(replace(_job("a"), origin=origin), PERSON, MONTH)
+    automatic = await books.reserve(replace(_job("a", login="codepilot[bot]"), origin=origin), PERSON, MONTH)
     assert [use.cap for use in automatic.uses] == [MONTH]
-    assert (await books.reserve(_job("b"), PERSON)).uses[0].reserved_usd == 0.0
+    assert (await books.reserve(_job("b", login="codepilot[bot]"), PERSON)).uses[0].reserved_usd == 0.0
+
+
+async def test_who_repeats_a_scheduled_recipe_pays_for_it_and_so_does_a_trusted_bot(books: Books) -> None:
+    repeated = replace(_job("a"), origin=Origin(kind="recipe", id=1))
+    assert [use.login for use in (await books.reserve(repeated, PERSON)).uses] == ["mona"]
+    assert [use.login for use in (await books.reserve(_job("b", login="robot[bot]"), PERSON)).uses] == ["robot[bot]"]
 
 
 async def test_a_model_without_a_price_is_charged_by_its_tokens_and_named(books: Books) -> None:
