@@ -12,6 +12,7 @@ from typing import Any
 from agent_runtime.agent.agent import Agent, ClockAndRandom
 from agent_runtime.context.conversation import Conversation
 from agent_runtime.context.first_message import render_opening, step_status
+from agent_runtime.context.instructions import parse_instructions
 from agent_runtime.core.errors import (
     BoundExceededError,
     McpServerError,
@@ -160,6 +161,8 @@ class Run:
     async def _run_segment(self, work: Callable[[Loop], Awaitable[Outcome]]) -> Outcome:
         limits = self.agent.policy.limits
         transport = self.toolbox.open_transport()
+        texts = self.agent.repository_instructions
+        self.toolbox.instructions = await asyncio.to_thread(parse_instructions, texts)  # long ones take a while
         loop, deadline = self._create_loop(transport), self.state.clock.limit(limits.max_seconds)
         stopped: list[str] = []
         try:

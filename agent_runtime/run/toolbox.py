@@ -20,7 +20,7 @@ from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.delegation import Delegation
 from agent_runtime.context.code_map import CodeMap
 from agent_runtime.context.first_message import Orientation, describe_toolchain, orient
-from agent_runtime.context.instructions import parse_instructions
+from agent_runtime.context.instructions import InstructionSet
 from agent_runtime.context.test_command import TRIAL_SECONDS, TrialResult, make_trial, read_trial
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import (
@@ -138,7 +138,7 @@ class Toolbox:
         if agent.delegation is not None:
             families.append(DelegationTools(self.children))
         self.skills = parse_skills(agent.skills)
-        self.instructions = parse_instructions(agent.repository_instructions)
+        self.instructions = InstructionSet()
         self._register_tools(families)
         self.servers = Servers(agent, state, self.registry, guard=self._guard, sees_images=self._sees_images)
 

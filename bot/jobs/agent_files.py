@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from agent_runtime import (
@@ -60,7 +60,7 @@ async def read_agent_files(workspaces: Workspaces, repo_id: int, base: Source) -
         WorkspaceError: the commit could not be fetched.
     """
     blobs = await workspaces.list_blobs(repo_id, base)
-    instructions, skills = await asyncio.to_thread(_choose, blobs)
+    instructions, skills, personas = await asyncio.to_thread(_choose, blobs)
     problems = [
         f"Only {most} of the {len(paths)} {kind} are read."
         for paths, most, kind in ((instructions, _MAX_INSTRUCTIONS, "instructions"), (skills, _MAX_SKILLS, "skills"))
@@ -71,14 +71,13 @@ async def read_agent_files(workspaces: Workspaces, repo_id: int, base: Source) -
     names = instructions[:_MAX_INSTRUCTIONS]
     for _ in range(_MAX_HOPS):
         texts = reader.texts(names)
-        imports = list_imports(texts, names)
+        imports = await asyncio.to_thread(list_imports, texts, names)
         names += [path for path in imports if path in blobs][:_MAX_FOLLOWED]
         if not await reader.read([*names, *reader.links.values()]):
             break
     texts = reader.texts(names)
     parsed = await asyncio.to_thread(parse_instructions, texts)
     followed = [path for path in reader.contents if path not in {*instructions, *skills}]
-    personas = persona_paths(blobs)
     ids = {path: blobs.get(path) for path in (*INSTRUCTION_FILES, *instructions, *skills, *followed)}
     return AgentFiles(
         instructions=texts,
@@ -90,12 +89,12 @@ async def read_agent_files(workspaces: Workspaces, repo_id: int, base: Source) -
     )
 
 
-def _choose(paths: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the instructions and the skills among the files of a repository."""
-    paths = tuple(paths)
+def _choose(paths: Collection[str]) -> tuple[list[str], list[str], dict[str, str]]:
+    """Return the instructions, the skills and the personas among the files of a repository."""
     parts = [path.rsplit("/", 2) for path in paths if path.endswith("/SKILL.md")]
     skills = sorted("/".join(part) for part in parts if part[0] in SKILL_FOLDERS)
-    return order_instructions(paths), sorted(skills, key=lambda path: SKILL_FOLDERS.index(path.rsplit("/", 2)[0]))
+    skills.sort(key=lambda path: SKILL_FOLDERS.index(path.rsplit("/", 2)[0]))
+    return order_instructions(paths), skills, persona_paths(paths)
 
 
 async def choose_persona(

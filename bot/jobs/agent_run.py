@@ -230,7 +230,8 @@ async def _prepare(context: JobContext, assignment: Assignment, tree: Tree) -> t
     network = describe_network(agent_network(context, assignment))
     setup = await run_setup(context, assignment, tree)
     material = await gather(context, assignment)
-    warnings = (assignment.settings.conflict_note(tree.blobs), setup.warning, material.unread)
+    conflict = await asyncio.to_thread(assignment.settings.conflict_note, tree.blobs)
+    warnings = (conflict, setup.warning, material.unread)
     state = context.state
     state.warn("\n\n".join(filter(None, warnings)))
     state.progress = replace(state.progress, reach=network, setup_failed=setup.failed, failing=material.failing)

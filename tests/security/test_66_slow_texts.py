@@ -275,7 +275,7 @@ def _(text: str) -> None:
     Skill.parse("skill.md", f"---\nname: a\ndescription: {text}\n---\n{text}")
 
 
-@_on_the_loop("instructions", 64_000)
+@_in_a_thread("instructions", 64_000)
 def _(text: str) -> None:
     parse_instructions({"CLAUDE.md": text, "a/AGENTS.md": f"@{text}"})
 
