@@ -74,8 +74,8 @@ async def test_a_task_that_its_tests_do_not_confirm_is_refused(
     kept = fixed if "def old" in fixed else fixed + old
     origin.commit({"shop.py": kept, "test_shop.py": test}, "Totals lose their halves")
     result = await validate(origin, tmp_path / "suite")
+    assert [reason in refusal.reason for refusal in result.refusals] == [True]
     [refusal] = result.refusals
-    assert reason in refusal.reason
     assert read_refusals(tmp_path / "suite") == [refusal]
     [task] = read_suite(tmp_path / "suite").tasks
     assert task.validated is None
