@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 Meaning = Literal["stop", "yes", "no", "unclear", "thanks"]
@@ -69,23 +69,29 @@ def find_meaning(text: str) -> Meaning | None:
     """Return the meaning of a text that has only words for stop, yes and no, and politeness."""
     if len(text) > _MAX_CHARS or not text.strip():
         return None
-    words, meanings, has_fillers = split_words(text), set[Meaning](), False
-    while words:
-        phrases = (" ".join(words[:count]) for count in range(_MAX_PHRASE_WORDS, 0, -1))
-        phrase = next((phrase for phrase in phrases if phrase in SHORT_WORDS or phrase in _FILLERS), None)
-        if phrase is None:
-            return None
-        if phrase in SHORT_WORDS:
-            meanings.add(SHORT_WORDS[phrase])
-        else:
-            has_fillers = True
-        del words[: phrase.count(" ") + 1]
-    if has_fillers and "stop" not in meanings:
+    words = split_words(text)
+    phrases = _split_phrases(words, SHORT_WORDS.keys())
+    if has_fillers := phrases is None:
+        phrases = _split_phrases(words, SHORT_WORDS.keys() | _FILLERS)
+    meanings = {SHORT_WORDS[phrase] for phrase in phrases or () if phrase in SHORT_WORDS}
+    if phrases is None or (has_fillers and "stop" not in meanings):
         return None
     meanings.discard("thanks")
     if not meanings:
         return "thanks"
     return meanings.pop() if len(meanings) == 1 and not _QUESTION_MARK.search(text) else "unclear"
+
+
+def _split_phrases(words: Sequence[str], vocabulary: Collection[str]) -> list[str] | None:
+    """Divide words into phrases of a vocabulary, long ones first; None if they cannot be divided."""
+    rests: dict[int, list[str]] = {len(words): []}
+    for start in reversed(range(len(words))):
+        for end in range(min(start + _MAX_PHRASE_WORDS, len(words)), start, -1):
+            phrase = " ".join(words[start:end])
+            if phrase in vocabulary and end in rests:
+                rests[start] = [phrase, *rests[end]]
+                break
+    return rests.get(0)
 
 
 def find_opening(text: str) -> Meaning | None:

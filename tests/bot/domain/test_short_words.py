@@ -174,6 +174,11 @@ def test_an_option_does_not_make_a_goal_of_a_short_word() -> None:
     assert _parse("cancel the build --dry-run") == BareCommand(goal="cancel the build", options=Options(dry_run=True))
 
 
+@pytest.mark.parametrize("words", ["yes do it", "yes, do", "yes please do it now", "ok go on"])
+def test_words_are_divided_into_phrases_whose_first_words_another_one_has_too(words: str) -> None:
+    assert find_meaning(words) == "yes"
+
+
 @given(st.lists(st.sampled_from([*SHORT_WORDS, "please", "!", ",", "🙏", "?"]), min_size=1, max_size=6).map(" ".join))
 def test_no_mixture_of_these_words_begins_work(words: str) -> None:
     assert isinstance(_parse(words), (Stop, Approve, Deny, Unclear))
