@@ -202,7 +202,7 @@ _BY_NAME = {
     "thread": ("Int", f"issueOrPullRequest(number: $N) {{ {_TARGET} }}"),
     "discussion": ("Int", f"discussion(number: $N) {{ {_DISCUSSION} }}"),
     "label": ("String", "label(name: $N) { name }"),
-    "login": ("String", "assignableUsers(query: $N, first: 20) { nodes { login } }"),
+    "login": ("String", "assignableUsers(query: $N, first: 100) { nodes { login } }"),
     "branch": (
         "String",
         "ref(qualifiedName: $N) { refUpdateRule { requiresSignatures } rules(first: 100) { nodes { type } } }",
