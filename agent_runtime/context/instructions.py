@@ -184,7 +184,7 @@ def parse_instructions(files: Mapping[str, str]) -> InstructionSet:
             problems.append(str(error))
             continue
         if hidden := len(_INVISIBLE.findall(content.removeprefix("\ufeff").replace("\r\n", "\n"))):
-            problems.append(f"{path}: {hidden:,} invisible characters in it are left out.")
+            problems.append(f"{path}: its invisible characters are left out ({hidden:,}).")
         if item is None or not item.text:
             continue
         if item.is_general:

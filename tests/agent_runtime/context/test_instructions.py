@@ -222,7 +222,7 @@ def test_characters_that_a_reviewer_does_not_see_are_left_out_and_counted() -> N
     hidden = "Use tabs.\U000e0041\U000e0042\u200b\u202e\r\nBe brief."
     found = parse_instructions({"AGENTS.md": f"\ufeff{hidden}"})
     assert found.general[0].text == "Use tabs.\nBe brief."
-    assert found.problems == ("AGENTS.md: 4 invisible characters in it are left out.",)
+    assert found.problems == ("AGENTS.md: its invisible characters are left out (4).",)
 
 
 def test_a_file_may_exclude_a_kind_of_agent() -> None:

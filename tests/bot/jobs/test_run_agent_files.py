@@ -123,7 +123,7 @@ async def test_what_is_not_used_as_it_is_written_is_named(tmp_path: Path) -> Non
         assert end.state is JobState.DONE, end
         assert "Only 50 of the 304 instructions are read." in end.status
         assert "has 70,000 bytes; the limit is 65,536." in end.status
-        assert "1 invisible characters" in end.status
+        assert "its invisible characters are left out (1)" in end.status
         assert f"{PYTHON}: its front matter is not valid YAML" in end.status
         assert "cut for length: `CLAUDE.md`" in end.status
         [spec] = stage.providers[0].specs
