@@ -31,6 +31,7 @@ _MAX_PROBLEMS = 3
 
 _NUMBER = re.compile(r"#?([1-9][0-9]{0,9})")
 _CREATED = re.compile(r"new-[1-9][0-9]?")
+_HANDLE = re.compile(r"(?<![\w-])new-[1-9][0-9]?(?![\w-])")
 # Of a workflow's input: workflows paste it into commands, so it is one word without a character that a shell obeys.
 _INPUT = re.compile(r"[A-Za-z0-9][\w.,:/@+-]{0,99}", re.ASCII)
 
@@ -390,6 +391,11 @@ def with_texts(action: Action, clean: Callable[[str], str]) -> Action:
     for name in set(_MAPPINGS).intersection(names):
         changes[name] = {key: clean(value) for key, value in getattr(action, name).items()}
     return replace(action, **changes)
+
+
+def name_created(text: str, created: Callable[[str], int]) -> str:
+    """Return a text with the numbers of created issues for their handles; `created` returns 0 for others."""
+    return _HANDLE.sub(lambda match: f"#{number}" if (number := created(match[0])) else match[0], text)
 
 
 def targets_of(action: Action) -> tuple[int | str, ...]:

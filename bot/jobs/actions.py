@@ -41,6 +41,7 @@ from bot.domain.actions import (
     SetType,
     StartWorkflow,
     UpdateBody,
+    name_created,
     replace_targets,
     targets_of,
 )
@@ -359,7 +360,8 @@ async def write_text(
     allowed = context.services.allowed(job)
     folder = "pull" if job.thread.kind == "pull" else "issues"
     origin = f"{allowed.server}/{repo}/{folder}/{job.thread.number}" if job.thread.has_comments else ""
-    body = await asyncio.to_thread(sign_body, action.body, allowed, mark, origin=origin)
+    text = name_created(action.body, plan.created)
+    body = await asyncio.to_thread(sign_body, text, allowed, mark, origin=origin)
     match action:
         case CreateIssue():
             labels = plan.declarations[proposal.number].allowed.get("labels", ())

@@ -34,7 +34,7 @@ async def start_recipe(context: JobContext, command: StartRecipe) -> Refusal | N
         recipe = await find_recipe(context.github, job.repo.full_name, name) or built_in_recipe(name)
     except RecipeError as error:
         return _not_valid(name, str(error).splitlines())
-    if name == "split" and job.thread.kind != "issue":
+    if recipe is not None and recipe is built_in_recipe("split") and job.thread.kind != "issue":
         return Refusal(cause="no-issue", reason="Only an issue has sub-issues. Use `split` on an issue.")
     config = await cached_default_settings(context)
     if recipe is None:

@@ -45,7 +45,7 @@ from agent_runtime.workspace.patches import count_hunks, parse_patch
 from bot.ci_logs.log_formats import excerpt, failing_lines
 from bot.ci_logs.workflow import describe_job
 from bot.domain import difference
-from bot.domain.actions import ActionError, parse_action
+from bot.domain.actions import MAX_BODY, ActionError, name_created, parse_action
 from bot.domain.grammar import parse_command, parse_merge_request
 from bot.domain.mail_reply import LINE_END, parse_reply, split_reply
 from bot.evaluation import leaks
@@ -440,6 +440,7 @@ def _(text: str) -> None:
     for kind, values in (("add-labels", names), ("start-workflow", started), ("notice", {text: text}), (text, {})):
         with suppress(ActionError):
             parse_action(kind, values)
+    name_created(text[:MAX_BODY], lambda _: 7)
     matches(text[:100], f"*{text[:30]}*{text[:30]}*", "labels")
 
 

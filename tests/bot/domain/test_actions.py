@@ -17,6 +17,7 @@ from bot.domain.actions import (
     Proposal,
     append_proposal,
     describe,
+    name_created,
     parse_action,
     targets_of,
     with_texts,
@@ -121,6 +122,13 @@ def test_every_text_of_an_action_can_be_replaced() -> None:
             assert getattr(cleaned, name, "clean").startswith("clean")
         for name in ("inputs", "fields"):
             assert all(value.startswith("clean") for value in getattr(cleaned, name, {}).values())
+
+
+def test_the_handles_of_created_issues_become_their_numbers() -> None:
+    numbers = {"new-1": 40, "new-12": 51}
+    text = "After new-1, new-12 and new-2; not brand-new-1 or new-10x."
+    named = name_created(text, lambda handle: numbers.get(handle, 0))
+    assert named == "After #40, #51 and new-2; not brand-new-1 or new-10x."
 
 
 def test_targets_are_the_issue_and_the_linked_ones() -> None:

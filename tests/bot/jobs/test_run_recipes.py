@@ -10,7 +10,7 @@ import pytest
 from bot.domain.commands import RecipeDue
 from bot.domain.job import Actor, Job, JobState, Origin, Repo, Thread
 from bot.permissions.repo_config import BUILT_IN_RECIPES, built_in_recipe
-from tests.fakes.agent import reply
+from tests.fakes.agent import propose, reply
 from tests.fakes.hub import INSTALLATION
 from tests.seam import COMPLETION, FIX, FIXED_CALC, End, Seam, open_seam
 from tests.stage import FILES
@@ -293,3 +293,32 @@ def test_built_in_recipes_declare_few_actions_none_of_them_for_strangers() -> No
     }
     assert all(entry.always_asks for entry in declared["split"])
     assert [entry.kind for entry in declared["triage"] if entry.is_for_anyone] == ["missing-information"]
+
+
+async def test_a_repositorys_own_split_is_for_pull_requests_too(tmp_path: Path) -> None:
+    files = FILES | {".github/codepilot/split.md": "---\non: comment\n---\nSay how to split this.\n"}
+    async with open_seam(tmp_path, TRIAGED, files=files) as stage:
+        end = await _follow(stage, await stage.ask(stage.pull().number, "/codepilot split"))
+        assert end.state is JobState.DONE
+
+
+async def test_the_texts_of_sub_issues_name_earlier_ones_by_number(tmp_path: Path) -> None:
+    script = [
+        reply(
+            propose("create-issue", title="First", body="Begin."),
+            propose("create-issue", title="Second", body="Comes after new-1."),
+            propose("add-sub-issue", sub_issue="new-1"),
+            propose("add-sub-issue", sub_issue="new-2"),
+            completion="Two parts.",
+        )
+    ]
+    async with open_seam(tmp_path, script, operator={"level": "auto"}) as stage:
+        number = stage.issue().number
+        command = stage.say(number, "/codepilot split")
+        await stage.settle()
+        assert stage.hub.calls.count("actions.create_issue") == 0
+        stage.say(number, "/codepilot approve")
+        await stage.settle()
+        assert (await stage.state_of(await stage.job_of(command))) is JobState.DONE
+        first, second = (thread for thread in stage.repo.threads.values() if thread.title in {"First", "Second"})
+        assert f"Comes after #{first.number}." in (second.body or "")
