@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from bot.cli.screen import escape_invisible
+
 if TYPE_CHECKING:
     from bot.evaluation.results import EvalResult
     from bot.evaluation.suite import Task
@@ -166,7 +168,8 @@ def run(*, configs: tuple[Path, ...], **rest: Any) -> None:  # noqa: ANN401 - th
     contents = read_configs(configs, toolchains=own_toolchains())
     protect_process(allow_root=all(config.agent.allow_root for config in contents))
     try:
-        results = asyncio.run(run_evaluation(options, contents, click.echo))
+        # Errors of runs quote models and repositories.
+        results = asyncio.run(run_evaluation(options, contents, lambda text: click.echo(escape_invisible(text))))
     except KeyboardInterrupt:
         click.echo("Interrupted. The finished runs are kept; the same command continues.", err=True)
         sys.exit(130)

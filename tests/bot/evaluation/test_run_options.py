@@ -223,7 +223,7 @@ def test_a_configuration_overrides_the_environment_and_gets_only_its_own_key(tmp
 
 
 def test_the_command_runs_continues_and_names_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    suite, faults = asyncio.run(make_suite(SLUGS, tmp_path)), ["the model is gone"]
+    suite, faults = asyncio.run(make_suite(SLUGS, tmp_path)), ["the model\x1b[2J is gone"]
     (tmp_path / "one.yaml").write_text(f"{SCRIPTED}level: auto\n")
 
     async def work(trial: Trial, meter: Meter) -> TrialEnd:
@@ -237,7 +237,7 @@ def test_the_command_runs_continues_and_names_what_failed(tmp_path: Path, monkey
     command = ["eval", "run", str(suite), "--config", str(tmp_path / "one.yaml"), "--results", str(tmp_path / "r")]
     failed = CliRunner().invoke(cli, command, env={"CODEPILOT_ALLOW_ROOT": "yes"})
     assert (failed.exit_code, allowed) == (1, [True])
-    assert "7-outer-spaces  one  #1  error, $0.00, 0 s: the model is gone" in failed.output
+    assert "7-outer-spaces  one  #1  error, $0.00, 0 s: the model\\x1b[2J is gone" in failed.output
     done = CliRunner().invoke(cli, [*command, "--task", "7-*"])
     assert (done.exit_code, allowed) == (0, [True, False])
     assert f"codepilot eval report {suite} --results {tmp_path / 'r'}" in done.output
