@@ -190,7 +190,7 @@ async def test_without_a_declaration_there_is_no_tool(tmp_path: Path) -> None:
     assert end.state is JobState.DONE
 
 
-@pytest.mark.parametrize("verb", ["ask What is it?", "explain", "plan", "fix"])
+@pytest.mark.parametrize("verb", ["ask What is it?", "explain", "fix"])
 async def test_every_verb_can_propose_what_the_file_declares(tmp_path: Path, verb: str) -> None:
     files = FILES | {".github/codepilot.yml": ACTIONS}
     async with open_seam(tmp_path, [_LABEL], files=files) as stage:
@@ -198,6 +198,13 @@ async def test_every_verb_can_propose_what_the_file_declares(tmp_path: Path, ver
         stage.say(number, f"/codepilot {verb}")
         await stage.settle()
         assert [event.ok for event in stage.events if isinstance(event, ToolReturned)] == [True]
+
+
+async def test_a_plan_proposes_nothing_since_the_work_on_it_does(tmp_path: Path) -> None:
+    script = [_LABEL, reply(expect="there is no tool 'propose'", completion="1. Label it.")]
+    files = FILES | {".github/codepilot.yml": ACTIONS}
+    async with open_seam(tmp_path, script, files=files) as stage:
+        await stage.waits(stage.say(stage.issue().number, "/codepilot plan"))
 
 
 async def test_proposals_survive_a_pause_and_a_killed_worker(tmp_path: Path) -> None:
