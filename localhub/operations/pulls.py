@@ -143,12 +143,19 @@ def set_reviewers(site: Site, issue: Issue, sender: User, users: Iterable[User])
     """Have exactly these people asked for a review; one event for each that came or went.
 
     Raises:
-        HubError: 422, one of them wrote the pull request.
+        HubError: 422, one of them wrote the pull request, or is no collaborator.
     """
-    pull = or_404(issue.pull)
-    wanted = tuple(dict.fromkeys(user.id for user in users))
+    pull, owner = or_404(issue.pull), site.store.repos[issue.repo_id].owner
+    people = {user.id: user for user in users}
+    wanted = tuple(people)
     if issue.author_id in wanted:
         raise HubError(422, "Review cannot be requested from pull request author.")
+    if any(user.login != owner and (issue.repo_id, number) not in site.store.roles for number, user in people.items()):
+        raise HubError(
+            422,
+            "Reviews may only be requested from collaborators. One or more of the users or teams you specified is not "
+            "a collaborator of the repository.",
+        )
     came = [number for number in wanted if number not in pull.reviewers]
     went = [number for number in pull.reviewers if number not in wanted]
     issue = site.store.issues.put(replace(issue, pull=replace(pull, reviewers=wanted), updated_at=site.now()))

@@ -1107,6 +1107,8 @@ async def fields_of_issues(w: World) -> None:
 async def changed_pulls(w: World) -> None:
     repo, actions = w.filled_repo(), w.github.actions
     issue, pull = w.people.open_issue(repo, author="mona", title="It breaks"), w.pull(repo)
+    await w.ask(actions.request_reviewers(w.name, pull.number, ["hubot"]))
+    w.people.add_collaborator(repo, "hubot", "read")
     for logins in (["hubot"], ["hubot"], ["mona"], ["nobody-at-all"]):
         await w.ask(actions.request_reviewers(w.name, pull.number, logins))
     await w.ask(actions.request_reviewers(w.name, issue.number, ["hubot"]))

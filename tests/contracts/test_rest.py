@@ -276,6 +276,8 @@ async def _pulls(hub: LocalHub, user: Client, bot: Client) -> None:
     head = pull["head"]["sha"]
     await _reviews(user, bot, head)
     hub.add_user("eve")
+    await _ok(bot, "POST", f"{R}/pulls/2/requested_reviewers", 422, {"reviewers": ["eve"]})
+    hub.add_collaborator(hub.repo("acme/widgets"), "eve", "read")
     await _ok(bot, "POST", f"{R}/pulls/2/requested_reviewers", 201, {"reviewers": ["eve"]})
     await _ok(bot, "GET", f"{R}/pulls/2/requested_reviewers")
     await _ok(bot, "DELETE", f"{R}/pulls/2/requested_reviewers", 200, {"reviewers": ["eve"]})

@@ -139,6 +139,12 @@ def request_reviewers(request: Request, number: str) -> Json:
     people = [_find_account(request, login) for login in request.body["reviewers"]]
     if thread.author_id in people:
         raise HubError(422, "Review cannot be requested from pull request author.")
+    if not set(people) <= request.repo.roles.keys():
+        raise HubError(
+            422,
+            "Reviews may only be requested from collaborators. One or more of the users or teams you specified is not "
+            "a collaborator of the repository.",
+        )
     pull.reviewers = [*dict.fromkeys([*pull.reviewers, *people])]
     return {}
 

@@ -37,6 +37,7 @@ async def test_octokit_works_in_a_pull_request(world: World, octokit: Path) -> N
     job = EndedJob(name="test", conclusion="failure", steps=[("Run tests", "failure")], log="1 failed\n")
     hub.workflow_run(world.repo, head_sha=sha, head_branch="topic", conclusion="failure", actor="mona", jobs=[job])
     told = hub.deliveries[-1]
+    hub.add_collaborator(world.repo, "eve", "read")
     task = {
         "baseUrl": hub.api_url,
         "appId": world.app.id,
