@@ -14,7 +14,7 @@ from bot.publishing.markdown import COMMENT_LIMIT, Allowlist, BotMarkup, clean, 
 HEADING = "Rules learned by Codepilot"
 MAX_RULES = 30
 MAX_SECTION_CHARS = 3_500
-"""A run reads the last 4,000 of a long file."""
+"""A run reads the last 6,000 of a long file."""
 MAX_RULE_CHARS = 300
 _MIN_WORDS = 3
 """Shorter corrections, such as "not yet", are no rules."""
