@@ -233,8 +233,11 @@ def export(*, results: Path, config: str, attempt: int, output: TextIO) -> None:
         raise ResultsError(f"{results} has no results; run the evaluation first: codepilot eval run SUITE")
     if config not in names:
         raise click.BadParameter(f"there is no {config!r}; there is {', '.join(names)}", param_hint="--config")
-    for result in runs:
-        if (result.config, result.attempt) == (config, attempt) and result.status != "error":
+    chosen = [result for result in runs if (result.config, result.attempt) == (config, attempt)]
+    if not chosen:
+        raise click.BadParameter(f"{config} has no attempt {attempt} in {results}", param_hint="--attempt")
+    for result in chosen:
+        if result.status != "error":
             patch = read_patch(results, result.patch).decode(errors="replace") if result.patch else ""
             prediction = {"instance_id": result.task, "model_name_or_path": config, "model_patch": patch}
             output.write(f"{json.dumps(prediction)}\n")

@@ -96,6 +96,8 @@ def test_an_error_names_the_argument_and_the_remedy(tmp_path: Path) -> None:
     done = _invoke("export", "--results", runs, "--config", "chaep")
     assert done.exit_code == 2
     assert "Invalid value for --config: there is no 'chaep'; there is a, cheap" in done.output
+    done = _invoke("export", "--results", runs, "--config", "cheap", "--attempt", "3")
+    assert "Invalid value for --attempt: cheap has no attempt 3 in" in " ".join(done.output.split())
     (tmp_path / "empty").mkdir()
     with pytest.raises(ResultsError, match="has no results; run the evaluation first: codepilot eval run SUITE"):
         CliRunner().invoke(
