@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -167,6 +168,7 @@ def run(*, configs: tuple[Path, ...], **rest: Any) -> None:  # noqa: ANN401 - th
     options = RunOptions(**rest)
     contents = read_configs(configs, toolchains=own_toolchains())
     protect_process(allow_root=all(config.agent.allow_root for config in contents))
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # so that both end alike
     try:
         # Errors of runs quote models and repositories.
         results = asyncio.run(run_evaluation(options, contents, lambda text: click.echo(escape_invisible(text))))

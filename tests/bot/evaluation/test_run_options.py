@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -232,7 +233,8 @@ def test_the_command_runs_continues_and_names_what_failed(tmp_path: Path, monkey
         return finish(trial, meter)
 
     replace_trials(monkeypatch, work)
-    allowed = list[bool]()
+    allowed, signals = list[bool](), list[int]()
+    monkeypatch.setattr(signal, "signal", lambda number, _: signals.append(number))
     monkeypatch.setattr(process, "protect_process", lambda *, allow_root: allowed.append(allow_root))
     command = ["eval", "run", str(suite), "--config", str(tmp_path / "one.yaml"), "--results", str(tmp_path / "r")]
     failed = CliRunner().invoke(cli, command, env={"CODEPILOT_ALLOW_ROOT": "yes"})
@@ -240,4 +242,5 @@ def test_the_command_runs_continues_and_names_what_failed(tmp_path: Path, monkey
     assert "7-outer-spaces  one  #1  error, $0.00, 0 s: the model\\x1b[2J is gone" in failed.output
     done = CliRunner().invoke(cli, [*command, "--task", "7-*"])
     assert (done.exit_code, allowed) == (0, [True, False])
+    assert signal.SIGTERM in signals
     assert f"codepilot eval report {suite} --results {tmp_path / 'r'}" in done.output
