@@ -140,5 +140,7 @@ def _make_candidate(
         fail_to_pass=instance.FAIL_TO_PASS,
         pass_to_pass=instance.PASS_TO_PASS,
     )
-    hidden, reference = (f"{text.rstrip()}\n".encode() for text in (instance.test_patch, instance.patch))
+    # Only a newline may be missing: empty lines at the end belong to the last hunk.
+    patches = (instance.test_patch, instance.patch)
+    hidden, reference = ((text if text.endswith("\n") else f"{text}\n").encode() for text in patches)
     return Candidate(task=task, issue=f"{body.strip()}\n", hidden=hidden, reference=reference, tree=tree)

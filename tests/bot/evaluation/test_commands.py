@@ -161,16 +161,14 @@ def test_the_commands_lead_from_a_clone_to_predictions(tmp_path: Path, monkeypat
 def test_instances_are_imported_into_a_suite(tmp_path: Path) -> None:
     origin = make_history(FARES, tmp_path / "clone")
     change, commit = FARES.changes[1], origin.git("rev-parse", "HEAD")
-    patch, test_patch = (
-        origin.git("diff", f"{commit}^", commit, "--", path) + "\n" for path in (change.source, change.tests)
-    )
+    patch, test_patch = (origin.git("diff", f"{commit}^", commit, "--", path) for path in (change.source, change.tests))
     instance = {
         "instance_id": "transit__fares-31",
         "repo": FARES.name,
         "base_commit": origin.git("rev-parse", f"{commit}^"),
         "problem_statement": f"{change.title}\n\n{change.issue}",
         "patch": patch,
-        "test_patch": test_patch,
+        "test_patch": f"{test_patch}\n \n\n",
     }
     (tmp_path / "instances.jsonl").write_text(json.dumps(instance))
     suite = tmp_path / "suite"
@@ -180,3 +178,6 @@ def test_instances_are_imported_into_a_suite(tmp_path: Path) -> None:
     assert done.output.startswith("New tasks: 1.\n")
     [task] = read_suite(suite).tasks
     assert (task.id, task.title, task.setup) == ("transit__fares-31", change.title, ("true",))
+    stored = read_suite(suite)
+    assert stored.read_reference(task) == f"{patch}\n".encode()  # as git needs it
+    assert stored.read_hidden(task) == f"{test_patch}\n \n\n".encode(), "empty lines belong to the last hunk"
