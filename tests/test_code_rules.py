@@ -39,7 +39,7 @@ _UNUSUAL = re.compile(
     r"nothing is said|for who has|has had go on|voids)\b",
     re.IGNORECASE,
 )
-_MAX_SINGLE_USE_HELPERS = 0.122
+_MAX_SINGLE_USE_HELPERS = 0.12
 """As a share of their functions."""
 _COUNTED = frozenset({"agent_runtime", "bot"})
 
