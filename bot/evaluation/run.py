@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,12 +42,20 @@ log = logging.getLogger(__name__)
 
 _DIFF = ("diff", "--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
 _TEST_FOLDERS = {"test", "tests"}
-_OWN = re.compile(r"(?:^|/)(?:conftest\.py|\.?pytest\.(?:ini|toml))$")
-"""Files of pytest's own."""
-_SHADOWS = {"_pytest", "pytest", "pluggy", "sitecustomize", "usercustomize"}
-"""Modules at the root that would replace pytest, or run before it."""
+_OWN = re.compile(
+    r"(?:^|/)(?:conftest\.py|\.?pytest\.(?:ini|toml)|(?:site|user)customize(?:/__init__)?\.(?:py|so))$"
+    r"|\.(?:dist|egg)-info(?:/|$)|\.py[co]$",
+    re.IGNORECASE,
+)
+"""Pytest's own files, metadata by which it finds plugins, modules that run before it, and code without a source."""
+_MODULE = re.compile(r"(?P<folder>src/)?(?P<name>\w+)(?:/__init__)?\.(?:py|[\w.-]*so)")
+_PYTEST = {"_pytest", "pytest", "pluggy", "iniconfig", "packaging", "pygments", "exceptiongroup", "tomli"}
+"""Modules of pytest, which new ones at the root, or in `src`, would replace; those of Python at the root, too."""
 _SHARED = re.compile(r"(?:^|/)(?:pyproject\.toml|setup\.cfg|tox\.ini)$")
 """Files in which pytest has a section."""
+_RUNNERS = {"makefile": "make", "gnumakefile": "make", "justfile": "just", "noxfile.py": "nox", "tox.ini": "tox"}
+"""Files at the root with the commands of programs that start tests."""
+_SEPARATORS = re.compile(r"[\s;&|()='\"]+")
 _MAX_BYTES = 1024**2
 _SECONDS = 10.0
 
@@ -317,7 +326,7 @@ async def judge_change(
         SuiteError: the hidden tests do not apply to the task's base.
     """
     git, tests = Git(git_dir=end.repository), (*task.fail_to_pass, *task.pass_to_pass)
-    counted = await list_counted_files(git, end, tests)
+    counted = await list_counted_files(git, end, tests, command=task.test_command)
     change = b""
     if counted:
         change = await git.run(*_DIFF, end.base, end.commit, "--", *(b":(top,literal)" + name for name in counted))
@@ -336,10 +345,10 @@ async def read_change(end: TrialEnd) -> bytes:
     return await Git(git_dir=end.repository).run(*_DIFF, end.base, end.commit, "--", ":(top)", exclusion)
 
 
-async def list_counted_files(git: Git, end: TrialEnd, tests: Collection[str]) -> list[bytes]:
+async def list_counted_files(git: Git, end: TrialEnd, tests: Collection[str], *, command: str = "") -> list[bytes]:
     """Return the changed files that count; the tests' own files, and those that decide how they are run, do not."""
-    files = {test.partition("::")[0] for test in tests}
-    folders = set()
+    files, folders = {test.partition("::")[0] for test in tests}, set()
+    words = {word.removeprefix("./") for word in _SEPARATORS.split(command)}
     for parts in (file.split("/")[:-1] for file in files):
         depth = next((place for place, part in enumerate(parts, start=1) if part in _TEST_FOLDERS), 0)
         folders |= {"/".join(parts[:depth])} if depth else set()
@@ -349,13 +358,20 @@ async def list_counted_files(git: Git, end: TrialEnd, tests: Collection[str]) ->
         path = name.decode("utf-8", "surrogateescape")
         parts = path.split("/")
         is_test = path in files or any("/".join(parts[:depth]) in folders for depth in range(1, len(parts) + 1))
-        is_shadow = parts[0].removesuffix(".py") in _SHADOWS and not await git.text("ls-tree", end.base, "--", parts[0])
-        if is_test or is_shadow or path == PATH or _OWN.search(path):
+        is_runner = path in words or _RUNNERS.get(path.lower()) in words
+        if is_test or is_runner or path == PATH or _OWN.search(path) or await _is_shadow(git, end, path):
             continue
         if _SHARED.search(path) and len({await _settings_of(git, each, name) for each in (end.base, end.commit)}) > 1:
             continue
         counted.append(name)
     return counted
+
+
+async def _is_shadow(git: Git, end: TrialEnd, path: str) -> bool:
+    """Whether a new module replaces one of pytest or of Python for `python -m pytest`."""
+    module = _MODULE.fullmatch(path)
+    replaced = _PYTEST if module and module["folder"] else _PYTEST | sys.stdlib_module_names
+    return module is not None and module["name"] in replaced and not await git.text("ls-tree", end.base, "--", path)
 
 
 async def _settings_of(git: Git, commit: str, name: bytes) -> str:

@@ -151,13 +151,22 @@ def read_junit(report: bytes) -> dict[str, bool]:
     return tests
 
 
+_PLACES = (
+    ("tool", "pytest"),
+    ("tool", "poetry", "plugins"),
+    ("tool", "setuptools", "dynamic", "entry-points"),
+    ("project", "entry-points"),
+    ("build-system", "backend-path"),
+)
+
+
 def read_pytest_settings(is_toml: bool, content: bytes) -> str:  # noqa: FBT001 - called by a worker
     """Return the sections for pytest and the entry points of a file of settings, as text. Runs in a bounded worker."""
     text = content.decode("utf-8", "replace")
     if is_toml:
         data = load_toml(text)
         sections = list[Any]()
-        for place in (("tool", "pytest"), ("tool", "poetry", "plugins"), ("project", "entry-points")):
+        for place in _PLACES:
             table: Any = data
             for key in place:
                 table = table.get(key) if isinstance(table, dict) else None
@@ -169,7 +178,8 @@ def read_pytest_settings(is_toml: bool, content: bytes) -> str:  # noqa: FBT001 
     except configparser.Error as error:
         raise ValueError(str(error)) from error
     names = ("pytest", "tool:pytest", "options.entry_points")
-    return json.dumps({name: dict(parser[name]) for name in names if name in parser}, sort_keys=True)
+    options = {name: dict(parser[name]) for name in names if name in parser}
+    return json.dumps([options, parser.get("options", "entry_points", fallback="")], sort_keys=True)
 
 
 def _describe(end: CommandEnd) -> str:

@@ -22,6 +22,11 @@ SHADOWS = {
     "pytest.py": FORGED,
     "_pytest/__init__.py": FORGED,
     "sitecustomize.py": FORGED,
+    "iniconfig.py": FORGED,
+    "pdb.py": FORGED,
+    "forged.py": "import os\n\n\ndef pytest_configure():\n    os._exit(0)\n",
+    "forged-1.dist-info/METADATA": "Metadata-Version: 2.1\nName: forged\nVersion: 1\n",
+    "forged-1.dist-info/entry_points.txt": "[pytest11]\nforged = forged\n",
     "tests/pytest.ini": "[pytest]\n",
 }
 
@@ -69,6 +74,11 @@ COUNTED = {
     "src/_pytest/python.py": "x = 1\n",
     "pyproject.toml": f"{PYPROJECT}[project]\nname = 'fares'\n",
     "setup.cfg": "[metadata]\nname = fares\n",
+    "fares/pdb.py": "x = 1\n",
+    "src/types.py": "x = 1\n",
+    "calendar.json": "{}",
+    "noxfile.py": "x = 1\n",
+    "forged.py": SHADOWS["forged.py"],
 }
 NOT_COUNTED = {
     "tests/helpers.py": "x = 1\n",
@@ -81,14 +91,24 @@ NOT_COUNTED = {
     "docs/pyproject.toml": "[tool.pytest.ini_options]\n",
     "docs/tox.ini": "[pytest]\naddopts = -k even\n",
     "other/tox.ini": "[pytest",
+    "pytest.pyc": "",
+    "src/Fares.EGG-INFO/entry_points.txt": "",
+    "lib/sitecustomize.py": "",
+    "src/pytest/__init__.py": "",
+    "xml/__init__.py": "",
+    "json.cpython-311-x86_64-linux-gnu.so": "",
+    "Makefile": "test:\n\ttrue\n",
+    "scripts/test": "true\n",
     ".github/codepilot.yml": "level: auto\n",
-    **SHADOWS,
+    **{name: content for name, content in SHADOWS.items() if name != "forged.py"},
 }
 
 
 async def test_the_files_that_count(tmp_path: Path) -> None:
     end = commit_on_base(tmp_path / "hub", {**COUNTED, **NOT_COUNTED})
-    counted = await list_counted_files(Git(git_dir=end.repository), end, (*CHANGE.added, *CHANGE.kept))
+    counted = await list_counted_files(
+        Git(git_dir=end.repository), end, (*CHANGE.added, *CHANGE.kept), command="make all && ./scripts/test"
+    )
     assert counted == sorted(name.encode() for name in COUNTED)
 
 
@@ -97,6 +117,8 @@ async def test_the_files_that_count(tmp_path: Path) -> None:
     [
         PYPROJECT.replace("addopts", "xaddopts"),
         f"{PYPROJECT}{PLUGIN}",
+        f"{PYPROJECT}[tool.setuptools.dynamic]\nentry-points = {{file = ['plugins.txt']}}\n",
+        f"{PYPROJECT}[build-system]\nbackend-path = ['.']\n",
         f"{PYPROJECT}[tool.poetry.plugins.pytest11]\nforged = 'forged'\n",
     ],
 )
@@ -106,7 +128,12 @@ def test_other_settings_of_pytest_are_found(change: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["[tool:pytest]\naddopts = -x\n", "[options.entry_points]\npytest11 =\n forged = f\n"]
+    "change",
+    [
+        "[tool:pytest]\naddopts = -x\n",
+        "[options.entry_points]\npytest11 =\n forged = f\n",
+        "[options]\nentry_points = file: x\n",
+    ],
 )
 def test_other_settings_of_pytest_in_an_ini_file_are_found(change: str) -> None:
     is_toml = False
