@@ -168,7 +168,7 @@ class CostLimit:
     async def settle(self, budget: float | None, cost: float | None) -> None:
         """Release a budget after a run; an unknown cost counts as the whole of it."""
         async with self._changed:
-            self._reserved -= budget or 0.0
+            self._reserved = round(self._reserved - (budget or 0.0), 6)  # 0.1 + 0.2 - 0.1 - 0.2 is not 0
             self._spent += (budget or 0.0) if cost is None else cost
             self._changed.notify_all()
 

@@ -134,6 +134,15 @@ async def test_budgets_of_runs_under_way_count_as_spent_until_they_end() -> None
     assert await CostLimit(None, 3.0).reserve(None) is None
 
 
+async def test_budgets_that_do_not_add_up_exactly_stop_no_run() -> None:
+    limit = CostLimit(1.0, 0.0)
+    for budget in (0.1, 0.2):
+        assert await limit.reserve(budget) == budget
+    for budget in (0.1, 0.2):
+        await limit.settle(budget, 0.0)
+    assert await asyncio.wait_for(limit.reserve(5.0), 5) == 1.0
+
+
 async def test_jobs_are_reduced_for_lack_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suite, said, running, most = await make_suite(FARES, tmp_path), list[str](), [0], [0]
 
