@@ -28,6 +28,8 @@ MAX_PROPOSALS = 20
 """Proposals of one run."""
 MAX_BODY, MAX_TITLE, MAX_NAME, MAX_NAMES = 30_000, 180, 100, 20
 _MAX_PROBLEMS = 3
+MAX_NUMBER = 2**31 - 1
+"""GitHub refuses to read a larger number, and with it the others of the request."""
 
 _NUMBER = re.compile(r"#?([1-9][0-9]{0,9})")
 _CREATED = re.compile(r"new-[1-9][0-9]?")
@@ -46,7 +48,7 @@ def _parse_issue(value: object) -> int | str:
         return 0
     if _CREATED.fullmatch(text):
         return text
-    if (number := _NUMBER.fullmatch(text)) is None:
+    if (number := _NUMBER.fullmatch(text)) is None or int(number[1]) > MAX_NUMBER:
         raise ValueError("must be the number of an issue or pull request of this repository, or `new-1`")
     return int(number[1])
 
@@ -233,7 +235,7 @@ class CreateDiscussion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentDiscussion:
-    discussion: Annotated[int, Field(gt=0)]
+    discussion: Annotated[int, Field(gt=0, le=MAX_NUMBER)]
     body: _Body
     kind: Literal["comment-discussion"] = "comment-discussion"
 

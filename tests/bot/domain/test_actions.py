@@ -91,6 +91,7 @@ def test_an_action_without_a_thread_is_about_the_branch() -> None:
         ("add-labels", {"labels": "x", "issue": True}, "`issue` must be the number of an issue or pull request"),
         ("add-labels", {"labels": "x", "issue": "octo/other#7"}, "`issue` must be the number of an issue"),
         ("add-labels", {"labels": "x", "issue": "new-0"}, "`issue` must be the number of an issue"),
+        ("close", {"reason": "duplicate", "duplicate_of": 2**31}, "`duplicate_of` must be the number of an issue"),
         ("close", {"reason": "done"}, "'completed', 'not-planned' or 'duplicate'"),
         ("close", {"reason": "duplicate"}, "`reason` must be `duplicate` if there is `duplicate_of`, and only then"),
         ("close", {"reason": "completed", "duplicate_of": 3}, "and only then"),
