@@ -7,6 +7,7 @@ with a lost answer created.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -46,7 +47,7 @@ from bot.domain.actions import (
     targets_of,
 )
 from bot.github.actions import Reason, StateList
-from bot.github.types import CommentTarget, GitHubError, RepoState, TargetFacts
+from bot.github.types import CommentTarget, GitHubError, RepoState, TargetFacts, thread_not_found
 from bot.jobs.admission import Assignment
 from bot.jobs.context import JobContext
 from bot.jobs.faults import public_text
@@ -54,11 +55,12 @@ from bot.jobs.record import ActionResult, ActionsRecord, Request
 from bot.jobs.repo_settings import cached_default_settings
 from bot.permissions.actions import ActionFacts, Subject, complete, judge
 from bot.permissions.levels import Grant, Refusal
-from bot.publishing.actions import clean_texts, merge_body, show_proposals, sign_body
+from bot.publishing.actions import LIST_BREAK, clean_texts, merge_body, show_proposals, sign_body
 from bot.publishing.markers import sign_marker
 from bot.publishing.outcome import ActionState, ActionView
 
 _NO_FINISH = "The run did not finish."
+_NOT_LISTED = "The approved list did not have it in this form. Give the command again for a new list."
 _MAX_WORKFLOW_BYTES = 100_000
 
 
@@ -100,6 +102,10 @@ class ActionPlan:
     def number_of(self, target: int | str) -> int:
         return self.created(target) if isinstance(target, str) else target or self.thread
 
+    def show(self, proposal: Proposal) -> str:
+        """Return an accepted proposal as a person approves it."""
+        return show_proposals((proposal,), self.thread, self.declarations[proposal.number].allowed.get("labels", ()))
+
     @property
     def ready(self) -> tuple[Proposal, ...]:
         """The proposals to apply now."""
@@ -126,11 +132,11 @@ class ActionPlan:
         result = record.results.get(number)
         if result is not None and result.state != "requested":
             return result.state, result.note
-        if number in self.objections:
-            return "refused", self.objections[number]
         if number in record.struck:
             return "denied", ""
-        if number in self.asking and record.denial:
+        if number in self.objections:
+            return "refused", self.objections[number]
+        if record.denial and (number in self.asking or number in record.listed):
             return "denied", record.denial
         return ("waiting" if proposal in self.waiting else "proposed"), ""
 
@@ -148,8 +154,9 @@ async def plan_actions(
     if not proposals:
         return plan
     plan = replace(plan, record=await context.record.actions.read())
-    if run.status is not Status.FINISHED or assignment.closing or isinstance(decision, Refusal):
-        reason = decision.reason if isinstance(decision, Refusal) else _NO_FINISH
+    stop_reason = context.state.inbox.stop_reason
+    if run.status is not Status.FINISHED or assignment.closing or stop_reason or isinstance(decision, Refusal):
+        reason = decision.reason if isinstance(decision, Refusal) else stop_reason or _NO_FINISH
         return replace(plan, objections={proposal.number: reason for proposal in proposals})
     declared = {declaration.kind: declaration for declaration in decision.actions}
     allowed, redact = context.services.allowed(job), context.github.redact_text
@@ -176,8 +183,9 @@ def judge_proposals(
     asking, absent = set[int](), set[str]()
     for position, proposal in enumerate(plan.proposals):
         number, declaration = proposal.number, declared.get(proposal.action.kind)
-        if number in plan.record.results:  # its own effect must not refuse it
-            objection = ""
+        earlier = plan.record.results.get(number)
+        if earlier is not None and (declaration is not None or earlier.state != "requested"):
+            objection = ""  # its own effect must not refuse it
         elif declaration is None:
             objection = f"`{proposal.action.kind}` is not allowed in this run any more"
         elif missing := absent.intersection(map(str, targets_of(proposal.action))):
@@ -190,11 +198,18 @@ def judge_proposals(
             if declaration.always_asks or not is_free:
                 asking.add(number)
                 objection = "" if context.can_ask or plan.is_dry else _explain_unanswerable(declaration)
+                entry = _digest(replace(plan, declarations=accepted).show(proposal))
+                if plan.record.denial == "" and earlier is None and plan.record.listed.get(number) != entry:
+                    objection = _NOT_LISTED
         if objection:
             objections[number] = objection
             absent |= {proposal.handle} - {""}
     asking.difference_update(objections)
     return replace(plan, declarations=accepted, objections=objections, asking=frozenset(asking))
+
+
+def _digest(entry: str) -> str:
+    return hashlib.sha256(entry.encode("utf-8", "replace")).hexdigest()
 
 
 def _explain_unanswerable(declaration: Declaration) -> str:
@@ -209,12 +224,10 @@ async def request_actions(context: JobContext, plan: ActionPlan, *, bound_to: st
     waiting = plan.waiting
     if not waiting:
         return None
-    issues = [proposal.number for proposal in waiting if isinstance(proposal.action, CreateIssue)]
-    labels = plan.declarations[issues[0]].allowed.get("labels", ()) if issues else ()
-    preview = show_proposals(waiting, plan.thread, labels)
-    approvals = (await context.record.read()).approvals
-    earlier = approvals.open_request
-    if earlier is None or earlier.kind != "actions":
+    entries = [plan.show(proposal) for proposal in waiting]
+    earlier = (await context.record.read()).approvals.open_request
+    # An answer to a list is none to a longer one.
+    if earlier is None or earlier.kind != "actions" or not set(entries) <= set(earlier.preview.split(LIST_BREAK)):
         earlier = Request(
             kind="actions",
             request_id=secrets.token_hex(4),
@@ -223,7 +236,7 @@ async def request_actions(context: JobContext, plan: ActionPlan, *, bound_to: st
             bound_to=bound_to,
             until=time.time() + context.services.bounds.approval_seconds,
         )
-    request = replace(earlier, preview=preview, numbers=tuple(proposal.number for proposal in waiting))
+    request = replace(earlier, preview=LIST_BREAK.join(entries), numbers=tuple(proposal.number for proposal in waiting))
     await context.record.update(lambda record: replace(record, approvals=replace(record.approvals, waiting=request)))
     return request
 
@@ -238,9 +251,10 @@ async def list_results(context: JobContext) -> tuple[ActionView, ...]:
     return tuple(view for view in plan.views if view.number in plan.record.results)
 
 
-async def record_answer(context: JobContext, denial: str) -> None:
+async def record_answer(context: JobContext, request: Request, denial: str) -> None:
     """Store the answer to a list; an empty `denial` approves it."""
-    await context.record.actions.update(lambda record: replace(record, denial=denial))
+    listed = dict(zip(request.numbers, map(_digest, request.preview.split(LIST_BREAK)), strict=True))
+    await context.record.actions.update(lambda record: replace(record, denial=denial, listed=listed))
 
 
 async def apply_actions(context: JobContext, plan: ActionPlan) -> ActionPlan:
@@ -296,7 +310,6 @@ async def _apply(
 async def _change(context: JobContext, plan: ActionPlan, action: Action) -> None:
     """Change a thread; a repetition changes nothing more."""
     repo, client, target = context.job.repo.full_name, context.github.actions, plan.number_of(targets_of(action)[0])
-    present = plan.state.threads.get(target)
     match action:
         case AddLabels():
             await client.add_labels(repo, target, action.labels)
@@ -306,6 +319,7 @@ async def _change(context: JobContext, plan: ActionPlan, action: Action) -> None
         case SetType():
             await client.set_type(repo, target, action.type)
         case SetAssignees():  # GitHub would remove the others
+            present = (await client.read_state(repo, numbers=[target])).threads.get(target)
             others = [account.login for account in present.assignees] if present is not None else []
             await client.set_assignees(repo, target, [*dict.fromkeys((*others, *action.assignees))])
         case SetMilestone():
@@ -329,7 +343,11 @@ async def _move(context: JobContext, plan: ActionPlan, action: Action, target: i
             await client.add_sub_issue(repo, target, plan.number_of(action.sub_issue))
         case RequestReviewers():
             await client.request_reviewers(repo, target, action.reviewers)
-        case UpdateBody() if present is not None:
+        case UpdateBody():  # the publication may have changed it, or this run created it
+            present = (await client.read_state(repo, numbers=[target])).threads.get(target)
+            if present is None:
+                raise thread_not_found(repo, target)
+            action = replace(action, body=name_created(action.body, plan.created))
             body = await asyncio.to_thread(merge_body, action, present, context.services.allowed(context.job))
             await client.update_body(repo, target, body)
         case SetDraft():

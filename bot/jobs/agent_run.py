@@ -388,7 +388,8 @@ async def _publish_stored(
     if request is not None and request.kind == "actions":
         answer = await find_denial(context, request, assignment.closing or context.state.inbox.stop_reason)
         if answer is not None:
-            await record_answer(context, answer)
+            await record_answer(context, request, answer)
+        denial = context.state.inbox.stop_reason  # which is for the change, too
     repo_id, source = assignment.snapshot.repo.id, assignment.source
     async with context.services.workspaces.open(context.job.id, repo_id, source) as tree:
         restored = await tree.restore(patch, expect=result.tree_sha)

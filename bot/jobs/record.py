@@ -204,10 +204,12 @@ class ActionsRecord:
 
     Attributes:
         struck: the numbers that a person denied one by one.
+        listed: digests of the entries in the list that was answered, by number.
         denial: the reason that the rest was denied; empty if a person approved it, None without an answer.
     """
 
     struck: tuple[int, ...] = field(default=(), metadata={"progress": False})
+    listed: Mapping[int, str] = field(default_factory=dict, metadata={"progress": False})
     denial: str | None = field(default=None, metadata={"progress": False})
     results: Mapping[int, ActionResult] = field(default_factory=dict)
 

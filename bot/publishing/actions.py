@@ -13,6 +13,9 @@ from bot.publishing.markdown import Allowlist, BotMarkup, clean, defuse, escape_
 from bot.publishing.outcome import ActionState, ActionView
 from bot.publishing.screening import escape_unseen
 
+LIST_BREAK = "\n\n"
+"""Between the entries of a list; no entry has an empty line."""
+
 
 def clean_texts(action: Action, allowed: Allowlist, redact: Callable[[str], str]) -> Action:
     """Return the action with its texts as they are sent: without secrets, invisible characters and mentions.
@@ -59,7 +62,7 @@ def show_proposals(proposals: Iterable[Proposal], thread: int, labels: Sequence[
         lines += [f"   Labels: {', '.join(labels)}"] if labels and isinstance(action, CreateIssue) else []
         lines += [f"   | {line}".rstrip() for line in body.split("\n")] if body else []
         entries.append("\n".join(map(escape_unseen, lines)))
-    return "\n\n".join(entries)
+    return LIST_BREAK.join(entries)
 
 
 _SIGNS: Mapping[ActionState, str] = {

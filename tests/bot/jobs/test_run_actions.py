@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from bot.domain.job import JobState
+from bot.git.change import Change
 from bot.github.actions import Actions
+from bot.jobs import results
+from bot.jobs.access import ThreadSnapshot
+from bot.jobs.admission import add_pull
+from bot.jobs.context import JobContext
+from bot.publishing.outcome import Published
 from tests.fakes.agent import Script, propose, reply, write
 from tests.fakes.github import outage
 from tests.seam import FIXED_CALC, Seam, open_seam
@@ -210,3 +216,92 @@ async def test_a_job_that_fails_for_good_names_what_it_did(tmp_path: Path) -> No
         assert end.state is JobState.FAILED
         assert end.status.count("- ✅") == 4
         assert "5. Close" in end.status
+
+
+async def test_an_approval_is_for_the_listed_actions_alone(tmp_path: Path) -> None:
+    declared = ACTIONS.replace(", from: anyone", "")
+    script = [
+        reply(propose("add-labels", labels=["area/gone"]), propose("close", reason="not-planned"), completion="x")
+    ]
+    async with open_seam(tmp_path, script, files=FILES | {".github/codepilot.yml": declared}, operator=ASK) as stage:
+        number = _issue(stage)
+        command, request_id, status = await _paused(stage, number)
+        assert "area/gone" not in status.split("```")[1]
+        stage.hub.create_label(stage.repo, "area/gone")
+        stage.say(number, f"/codepilot approve {request_id}")
+        end = await stage.end_of(command)
+        assert stage.repo.threads[number].state == "closed"
+        assert not stage.repo.threads[number].labels
+        assert "- ⚠️ 1. Label" in end.status
+
+
+async def test_a_denial_holds_though_the_level_no_longer_asks(tmp_path: Path) -> None:
+    script = [reply(propose("close", reason="not-planned"), completion="x")]
+    async with open_seam(tmp_path, script, files=DECLARED, operator=ASK) as stage:
+        number = _issue(stage)
+        command, request_id, _ = await _paused(stage, number)
+        stage.hub.label(stage.repo, number, "codepilot:auto", by="mona")
+        stage.say(number, f"/codepilot deny {request_id} not yet")
+        end = await stage.end_of(command)
+        assert stage.repo.threads[number].state == "open"
+        assert "- 🚫 1. Close" in end.status
+
+
+async def test_a_declaration_that_changed_since_the_approval_changes_no_action(tmp_path: Path) -> None:
+    script = [reply(propose("create-issue", title="Part", body="It."), completion="x")]
+    async with open_seam(tmp_path, script, files=DECLARED, operator=ASK) as stage:
+        number = _issue(stage)
+        command, request_id, _ = await _paused(stage, number)
+        changed = ACTIONS.replace("labels: [bug], max: 3", 'labels: ["area/core"], max: 3')
+        stage.hub.commit(stage.repo, {".github/codepilot.yml": changed}, message="Edit", author="mona", branch="main")
+        stage.say(number, f"/codepilot approve {request_id}")
+        end = await stage.end_of(command)
+        assert len(stage.repo.threads) == 1
+        assert "The approved list did not have it in this form." in end.status
+
+
+async def test_the_text_of_an_issue_created_in_the_run_is_replaced(tmp_path: Path) -> None:
+    declared = f"{ACTIONS}  update-body: {{target: created}}\n"
+    script = [
+        reply(
+            propose("create-issue", title="Part", body="It."),
+            propose("update-body", issue="new-1", body="Better."),
+            completion="x",
+        )
+    ]
+    async with open_seam(tmp_path, script, files=FILES | {".github/codepilot.yml": declared}, operator=AUTO) as stage:
+        number = _issue(stage)
+        end = await stage.ask(number, "/codepilot ask")
+        assert end.state is JobState.DONE
+        assert (stage.repo.threads[number + 1].body or "").startswith("Better.")
+
+
+async def test_a_stop_while_the_list_waits_publishes_nothing(tmp_path: Path) -> None:
+    script = [reply(write("calc.py", FIXED_CALC), propose("close", reason="not-planned"), completion="Fixed.")]
+    async with open_seam(tmp_path, script, files=DECLARED, operator=ASK) as stage:
+        number = _issue(stage)
+        command, _, _ = await _paused(stage, number, "/codepilot fix")
+        stage.say(number, "/codepilot stop")
+        end = await stage.end_of(command)
+        assert stage.nothing_published()
+        assert stage.repo.threads[number].state == "open"
+        assert "1. Close #1 as not planned: Stopped by" in end.status
+
+
+async def test_assignees_of_the_time_of_publishing_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = "actions:\n  set-assignees: {assignees: [hubot]}\n"
+    script = [reply(write("calc.py", FIXED_CALC), propose("set-assignees", assignees=["hubot"]), completion="Fixed.")]
+    async with open_seam(tmp_path, script, files=FILES | {".github/codepilot.yml": declared}, operator=AUTO) as stage:
+        stage.hub.add_collaborator(stage.repo, "hubot", "write")
+        number, mona = _issue(stage), stage.hub.user("mona")
+
+        async def assign_before(
+            context: JobContext, snapshot: ThreadSnapshot, published: Published, change: Change
+        ) -> Published:
+            stage.repo.threads[number].assignees.append(mona.id)
+            return await add_pull(context, snapshot, published, change)
+
+        monkeypatch.setattr(results, "add_pull", assign_before)
+        end = await stage.ask(number, "/codepilot fix")
+        assert end.state is JobState.DONE
+        assert len(stage.repo.threads[number].assignees) == 2
