@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from agent_runtime import Usage
+from agent_runtime import SessionError, Usage
 from bot.domain.access import LabelGrant, Tally, ThreadLabel, text_binding
 from bot.domain.branch_rules import RULE_KINDS
 from bot.domain.commands import BareCommand, Fix, Remember, Undo, Work
@@ -509,10 +509,15 @@ async def settle(context: JobContext) -> tuple[str, ...]:
     spending, state = context.services.spending, context.state
     if spending is None or context.job.lane != "work":
         return ()
+    used = state.progress.usage
     try:
-        uses = await spending.settle(context.job, state.progress.usage, state.caps)
-    except QueueError as error:  # the reservation counts as spent
+        if not used.requests:  # this attempt ended before it read the session of an earlier one
+            earlier = (await context.record.read()).progress or state.progress
+            events = context.services.session_events
+            used = await asyncio.to_thread(lambda: earlier.replay_log(events(context.job)).usage)
+        uses = await spending.settle(context.job, used, state.caps)
+    except (QueueError, SessionError) as error:  # the reservation counts as spent
         log.warning("the cost of the run is not stored: %s", error)
         return ()
-    is_unknown = state.progress.usage.cost_usd is None
+    is_unknown = used.cost_usd is None
     return (*warnings_about(uses), *([UNKNOWN_PRICE] if uses and is_unknown else []))

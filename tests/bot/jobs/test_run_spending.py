@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from bot.domain.commands import RecipeBounds
 from bot.domain.errors import QueueError
 from bot.domain.job import Actor, JobState, Repo
 from bot.domain.spend import SpendCaps
+from bot.queue import memory
 from bot.queue.engine import DurableEngine
 from bot.queue.ledger import DurableSpending
-from bot.queue.protocols import BudgetRequest
+from bot.queue.protocols import MAX_DEATHS, BudgetRequest
 from bot.queue.records import SpendQuery
 from bot.queue.store import JobStore
 from tests.builders import a_job
@@ -170,6 +172,20 @@ async def test_a_restarted_run_counts_once(tmp_path: Path) -> None:
         await stage.ended(job_id)
         [(_, runs, cost)] = await _rows(stage)
         assert (runs, cost) == (1, 1.5)
+
+
+async def test_a_run_whose_workers_died_counts_although_no_attempt_reads_its_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = Usage(requests=1, output_tokens=10, cost_usd=1.0)
+    script = [reply(execute("sh check.sh"), usage=usage), reply(wait_for_test())]
+    async with _open(tmp_path, SpendCaps(repository_day=10.0), script) as stage:
+        job_id = await stage.job_of(stage.say(stage.issue().number, "/codepilot fix"))
+        await stage.at_work()
+        await stage.restart()
+        monkeypatch.setattr(memory, "_Attempt", partial(memory._Attempt, deaths=MAX_DEATHS + 5, is_exhausted=True))
+        assert (await stage.ended(job_id)).state is JobState.FAILED
+        assert await _rows(stage) == [("fix", 1, 1.0)]
 
 
 async def test_a_job_that_fails_before_its_first_request_costs_nothing(tmp_path: Path) -> None:
