@@ -352,8 +352,10 @@ def _reason_to_ignore(
     if delivery.event in WRITERS_ONLY or sender is None:
         return None
     said = delivery.data.get("comment") or delivery.data.get("review") or {}
+    if delivery.event == "issues" and delivery.action == "opened":  # perhaps by an action, with a person's token
+        said = delivery.data.get("issue") or {}
     if has_marker(str(said.get("body") if isinstance(said, dict) else "")):
-        return IgnoredDelivery(reason="the comment is the bot's own")
+        return IgnoredDelivery(reason="the text is the bot's own")
     if profile.is_own(sender.id, sender.login) or delivery.event in _EVENTS_WITH_WORDS:
         return reject_sender(sender, profile)
     return None

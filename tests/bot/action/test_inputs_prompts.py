@@ -151,6 +151,9 @@ def test_the_bots_own_work_starts_no_more_of_it() -> None:
     assert reviewed.command == Review()
     assert "the bot's own" in why_not("issue_comment", comment__body="Done\n<!-- codepilot:job=j1 sig=00 -->")
     assert "never a command" in why_not("issues", sender__id=77)
+    created = {"action": "opened", "issue__body": "Write it.\n<!-- codepilot:job=action-1-j1 sig=00 -->"}
+    assert "the bot's own" in why_not("issues", **created)
+    assert the_job("issues", **{**created, "action": "labeled"}).thread.number
 
 
 def test_bots_start_nothing_by_what_they_say_and_little_by_what_they_do() -> None:
