@@ -27,7 +27,18 @@ _ENDED: dict[str, type[Finished | Refused | Failed | Stopped]] = {
     "failed": Failed,
     "stopped": Stopped,
 }
-_SHARED = ("reason", "remedy", "completion", "verdict", "files", "patch", "partial", "withheld_diff", "review")
+_SHARED = (
+    "reason",
+    "remedy",
+    "completion",
+    "verdict",
+    "files",
+    "patch",
+    "partial",
+    "withheld_diff",
+    "review",
+    "actions",
+)
 ALLOWED = Allowlist(login="mona", number=7, server="https://github.example", repo="octo/calc")
 
 

@@ -220,7 +220,7 @@ def status_title(view: StatusView) -> tuple[str, str]:
     missing = sum(action.is_missing for action in view.actions)
     if not missing or view.state == "waiting":
         return sign, words
-    return "⚠️", f"{words}; {missing} of {plural(len(view.actions), 'action')} not done"
+    return "⚠️" if sign == "✅" else sign, f"{words}; {missing} of {plural(len(view.actions), 'action')} not done"
 
 
 def _result_title(view: StatusView) -> tuple[str, str]:

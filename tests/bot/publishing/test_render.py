@@ -17,7 +17,7 @@ from bot.github.types import ReviewDraft, ReviewNote
 from bot.publishing.checks import Check
 from bot.publishing.markdown import Allowlist, duration, is_harmless
 from bot.publishing.markers import sign_marker, signed_job
-from bot.publishing.outcome import PendingView
+from bot.publishing.outcome import ActionView, PendingView
 from bot.publishing.render import (
     answer_commands,
     render_check,
@@ -470,3 +470,11 @@ def test_no_more_of_a_patch_is_read_than_could_be_shown() -> None:
     text = render_check(view("done", patch="+a\n" + patch), job=a_job(), head_sha=SHA).text
     assert "+the end" not in text
     assert "_Shown without invisible characters. Truncated: the whole patch has 300,013 characters." in text
+
+
+@pytest.mark.parametrize(("state", "sign"), [("failed", "❌"), ("stopped", "⏹️"), ("done", "⚠️")])
+def test_a_missing_action_does_not_soften_the_headline(state: str, sign: str) -> None:
+    missing = (ActionView(number=1, sentence="Close #7", state="refused"),)
+    assert render_status(a_view(state=state, actions=missing)).startswith(
+        f"### {sign} {state.title()}; 1 of 1 action not"
+    )
