@@ -300,7 +300,8 @@ async def _apply(
     if isinstance(action, Notice | MissingInformation):  # the status comment has it
         return ActionResult(state="applied")
     if isinstance(action, StartWorkflow):
-        return await start_workflow(context, action, begun_at=begun_at, is_first=is_first)
+        known = [result.url for result in plan.record.results.values()]
+        return await start_workflow(context, action, known, begun_at=begun_at, is_first=is_first)
     if isinstance(action, CreateIssue | Comment | CreateDiscussion | CommentDiscussion):
         return await write_text(context, plan, proposal, action, is_first=is_first)
     await _change(context, plan, action)
@@ -404,14 +405,16 @@ async def write_text(
 
 
 async def start_workflow(
-    context: JobContext, action: StartWorkflow, *, begun_at: float, is_first: bool
+    context: JobContext, action: StartWorkflow, known: Collection[str], *, begun_at: float, is_first: bool
 ) -> ActionResult:
     repo, client = context.job.repo.full_name, context.github.actions
     run = None
     if not is_first:
         since = datetime.fromtimestamp(begun_at - _CLOCK_SECONDS, UTC)
         me = await context.github.accounts.me()
-        run = await client.find_dispatched_run(repo, action.workflow, branch=action.ref, author=me, since=since)
+        run = await client.find_dispatched_run(
+            repo, action.workflow, branch=action.ref, author=me, since=since, known=known
+        )
     run = run or await client.start_workflow(repo, action.workflow, branch=action.ref, inputs=action.inputs)
     return ActionResult(state="applied", url=run.html_url)
 

@@ -12,8 +12,9 @@ import pytest
 
 from bot.domain.actions import KINDS
 from bot.domain.job import JobState
+from bot.github.actions import DispatchedRun
 from tests.fakes.agent import Script, propose, reply
-from tests.fakes.github import no_answer
+from tests.fakes.github import FakeActions, no_answer
 from tests.seam import Seam, open_seam
 from tests.seam_step import run_step
 from tests.stage import FILES
@@ -182,6 +183,35 @@ async def test_an_action_is_applied_once_though_its_answer_was_lost(tmp_path: Pa
         await stage.settle()
         assert (await stage.end_of(command)).state is JobState.DONE
         assert _effects(stage) == APPLIED
+
+
+async def test_a_second_start_of_a_workflow_is_not_taken_for_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = [propose("start-workflow", workflow="nightly.yml", ref="develop", inputs={"suite": each}) for each in "ab"]
+    async with actions_stage(tmp_path, [reply(*starts, completion="Proposed.")]) as stage:
+        declared = DECLARED.replace("inputs: [suite]", "inputs: [suite], max: 2")
+        stage.hub.commit(stage.repo, {".github/codepilot.yml": declared}, message="Two", author="mona", branch="main")
+        start = FakeActions.start_workflow
+
+        async def lose_second(
+            client: FakeActions, repo: str, workflow: str, *, branch: str, inputs: Mapping[str, str]
+        ) -> DispatchedRun:
+            if inputs == {"suite": "b"} and not lost:
+                lost.append(1)
+                raise no_answer()
+            return await start(client, repo, workflow, branch=branch, inputs=inputs)
+
+        lost: list[int] = []
+        monkeypatch.setattr(FakeActions, "start_workflow", lose_second)
+        command = stage.say(_ISSUE, "/codepilot ask What is left?")
+        for _ in range(5):
+            await stage.settle()
+            stage.advance(300.0)
+        await stage.end_of(command)
+        await stage.end_of(command)
+        assert lost
+        assert [run.inputs for run in stage.repo.runs] == [{"suite": "a"}, {"suite": "b"}]
 
 
 async def test_a_list_waits_at_the_level_ask_and_single_actions_can_be_denied(tmp_path: Path) -> None:

@@ -9,14 +9,13 @@ import pytest
 
 from bot.domain.job import JobState
 from bot.git.change import Change
-from bot.github.actions import Actions
 from bot.jobs import results
 from bot.jobs.access import ThreadSnapshot
 from bot.jobs.admission import add_pull
 from bot.jobs.context import JobContext
 from bot.publishing.outcome import Published
 from tests.fakes.agent import Script, propose, reply, write
-from tests.fakes.github import outage
+from tests.fakes.github import FakeActions, outage
 from tests.seam import FIXED_CALC, Seam, open_seam
 from tests.stage import FILES
 
@@ -194,9 +193,10 @@ async def test_a_killed_worker_repeats_no_action(tmp_path: Path, monkeypatch: py
         number = _issue(stage)
         command = stage.say(number, "/codepilot ask")
         with monkeypatch.context() as patched:
-            patched.setattr(Actions, "add_sub_issue", stage.hang)
+            patched.setattr(FakeActions, "add_sub_issue", stage.hang)
             await stage.settle()
         assert len(stage.repo.threads) == 2
+        assert not stage.repo.threads[2].comments
         await stage.restart()
         end = await stage.end_of(command)
         assert len(stage.repo.threads) == 2
