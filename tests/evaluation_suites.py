@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bot.evaluation.bundle import add_base, unpack_bundle, write_bundle
-from bot.evaluation.suite import SuiteHead, Task, Validation, write_suite, write_task
+from bot.evaluation.suite import SuiteHead, Task, Validation, read_suite, write_suite, write_task
+from bot.evaluation.validate import fingerprint
 from tests.origin import Origin
 
 PYTEST = "python -m pytest -q"
@@ -133,11 +134,15 @@ async def make_suite(package: Package, directory: Path) -> Path:
             test_command=PYTEST,
             fail_to_pass=change.added,
             pass_to_pass=change.kept,
-            validated=Validation(date="2026-11-28T20:00:00Z", fingerprint="made", seconds=1.0, tests=2),
         )
         await add_base(store, task, origin.git("rev-parse", f"{commit}^^{{tree}}"), at=1_700_000_000)
         diff = ("diff", "--binary", "--full-index", f"{commit}^", commit, "--")
         hidden, reference = (f"{origin.git(*diff, path)}\n".encode() for path in (change.tests, change.source))
         write_task(suite, task, issue=change.issue, hidden=hidden, reference=reference)
+    written = read_suite(suite)
+    for task in written.tasks:
+        mark = fingerprint(written, task)
+        validated = Validation(date="2026-11-28T20:00:00Z", fingerprint=mark, seconds=1.0, tests=2)
+        write_task(suite, task.model_copy(update={"validated": validated}))
     await write_bundle(store, suite)
     return suite

@@ -30,7 +30,7 @@ from bot.evaluation.bundle import PatchError, prepare_tree, unpack_bundle
 from bot.evaluation.results import EvalResult, ResultsWriter, open_results
 from bot.evaluation.suite import Suite, Task, read_suite
 from bot.evaluation.trial import EvalConfig, EvaluationError, Meter, Trial, TrialEnd, run_trial
-from bot.evaluation.validate import RunPlace, RunReport, read_pytest_settings, run_tests
+from bot.evaluation.validate import RunPlace, RunReport, fingerprint, read_pytest_settings, run_tests
 from bot.git.filesystem import discard, run_thread
 from bot.git.process import Git
 from bot.permissions.repo_config import PATH
@@ -94,7 +94,7 @@ async def run_evaluation(
         ResultsError: the results cannot be read or written.
     """
     suite = await run_thread(read_suite, options.suite)
-    tasks = _choose_tasks(suite, options.tasks, say)
+    tasks = await run_thread(_choose_tasks, suite, options.tasks, say)
     bypass_proxies("127.0.0.1")  # where the hubs are
     directory = Path(tempfile.mkdtemp(prefix="codepilot-eval-"))
     try:
@@ -136,9 +136,10 @@ def _choose_tasks(suite: Suite, patterns: Sequence[str], say: Callable[[str], No
         if not any(fnmatchcase(task.id, pattern) for task in suite.tasks):
             raise EvaluationError(f"{suite.path} has no task {pattern}; its folders are the tasks.")
     chosen = [task for task in suite.tasks if not patterns or any(fnmatchcase(task.id, each) for each in patterns)]
-    tasks = [task for task in chosen if task.validated is not None]
+    tasks = [task for task in chosen if task.validated and task.validated.fingerprint == fingerprint(suite, task)]
     if len(tasks) < len(chosen):
-        say(f"{len(chosen) - len(tasks)} of {len(chosen)} tasks are skipped, because they are not validated.")
+        skipped = f"{len(chosen) - len(tasks)} of {len(chosen)} tasks are skipped"
+        say(f"{skipped}, because they are not validated, or were edited since: codepilot eval validate {suite.path}")
     if not tasks:
         raise EvaluationError(f"{suite.path} has no validated task.")
     return tasks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -170,7 +171,12 @@ async def test_options_that_fit_no_task_are_refused(tmp_path: Path) -> None:
     write_task(path, task.model_copy(update={"validated": None}))
     with pytest.raises(EvaluationError, match="has no validated task"):
         await run_evaluation(RunOptions(suite=path, results=tmp_path / "r"), configs, said.append)
-    assert said == ["1 of 1 tasks are skipped, because they are not validated."]
+    hint = f"codepilot eval validate {path}"
+    assert said == [f"1 of 1 tasks are skipped, because they are not validated, or were edited since: {hint}"]
+    write_task(path, task, hidden=b"other tests")
+    with pytest.raises(EvaluationError, match="has no validated task"):
+        await run_evaluation(replace(options, tasks=()), configs, said.append)
+    assert said[0] == said[1]
 
 
 async def test_a_run_has_no_object_of_another_task_or_of_the_solution(tmp_path: Path) -> None:
