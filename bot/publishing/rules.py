@@ -22,6 +22,8 @@ _ITEM = re.compile(r"[-*+] +(?P<text>\S.*?)(?: \(\[[^\[\]]*\]\((?P<url>[^()\s]*)
 _LINE = re.compile(r"[^\r\n]+(?:\r\n?|\n)?|\r\n?|\n")
 _QUOTE = re.compile(r"^ {0,3}>.*$", re.MULTILINE)
 _VISIBLE = frozenset({"text", "code", "emph", "strong", "strikethrough", "link"})
+_FORMULA = re.compile(r"\$`|\$[^$]*\\[^$]*\$")
+"""GitHub renders `$\\phantom{words}$` without the words. In rules only, which are short."""
 _ROOM = 200
 
 
@@ -53,9 +55,10 @@ def make_rule(words: str, *, number: int, url: str, server: str, repo: str) -> R
         raise RuleError(f"A rule is one line of at most {MAX_RULE_CHARS} characters, and this one has {len(flat):,}.")
     allowed = Allowlist(login="", number=0, server=server, repo=repo)
     rule = Rule(text=escape_markdown(flat, allowed), number=number, url=url)
-    kinds = [node.kind for node in parse_markdown(rule.line) if not node.is_end]
+    nodes = [node for node in parse_markdown(rule.line) if not node.is_end]
+    kinds, plain = [node.kind for node in nodes], "".join("`" if node.kind == "code" else node.text for node in nodes)
     is_sentence = kinds[:4] == ["document", "list", "item", "paragraph"] and _VISIBLE.issuperset(kinds[4:])
-    if not is_sentence or list_rules(f"## {HEADING}\n\n{rule.line}\n") != [rule.line]:
+    if not is_sentence or _FORMULA.search(plain) or list_rules(f"## {HEADING}\n\n{rule.line}\n") != [rule.line]:
         raise RuleError("The rule has markup that could hide a part of it. Write a plain sentence.")
     return rule
 
