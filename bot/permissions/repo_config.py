@@ -617,8 +617,8 @@ class RepoConfig(FileKeys):
         return self.model_copy(update={"recipes": tuple(kept), "recipe_problems": tuple(conflicts)})
 
     def start_labels(self, operators: str) -> frozenset[str]:
-        """Return the labels that start a run, in lower case; `operators` applies unless the file names another."""
-        names = (self.labels.start or operators, self.labels.fix_ci, *(recipe.on.label for recipe in self.recipes))
+        """Return the labels that start a run, in lower case; the operator's does so besides the file's."""
+        names = (operators, self.labels.start, self.labels.fix_ci, *(recipe.on.label for recipe in self.recipes))
         return frozenset(name.casefold() for name in names if name)
 
     @property

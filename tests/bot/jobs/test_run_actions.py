@@ -305,3 +305,14 @@ async def test_assignees_of_the_time_of_publishing_stay(tmp_path: Path, monkeypa
         end = await stage.ask(number, "/codepilot fix")
         assert end.state is JobState.DONE
         assert len(stage.repo.threads[number].assignees) == 2
+
+
+async def test_the_operators_start_label_is_not_set_though_the_file_names_another(tmp_path: Path) -> None:
+    declared = 'labels: {start: "go"}\nactions:\n  add-labels: {labels: ["*"]}\n'
+    script = [reply(propose("add-labels", labels=["codepilot"]), completion="x")]
+    async with open_seam(tmp_path, script, files=FILES | {".github/codepilot.yml": declared}, operator=AUTO) as stage:
+        number = _issue(stage)
+        stage.hub.create_label(stage.repo, "codepilot")
+        end = await stage.ask(number, "/codepilot ask")
+        assert "the label `codepilot` starts a run" in end.status
+        assert not stage.repo.threads[number].labels

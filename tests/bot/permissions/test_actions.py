@@ -373,5 +373,5 @@ def test_labels_of_levels_and_starts_are_told_apart() -> None:
         [parse_recipe(b"---\non: {label: Tidy}\n---\nDo it.\n", "tidy")], ()
     )
     assert config.labels.level_labels == {"codepilot:read-only", "codepilot:ask", "yolo"}
-    assert config.start_labels("codepilot") == {"go", "codepilot:fix-ci", "tidy"}
+    assert config.start_labels("codepilot") == {"codepilot", "go", "codepilot:fix-ci", "tidy"}
     assert "codepilot" in RepoConfig().start_labels("Codepilot")
