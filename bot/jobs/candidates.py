@@ -94,7 +94,11 @@ class Candidates:
             current = self._state.progress
             progress = chosen.progress if chosen else current
             self._state.progress = replace(
-                progress, usage=usage, denied=current.denied, warning=current.warning, attempts=attempts
+                progress,
+                usage=self._initial_progress.usage + usage,
+                denied=current.denied,
+                warning=current.warning,
+                attempts=attempts,
             )
             if self._stopped:
                 outcome = replace(outcome, status=Status.STOPPED)

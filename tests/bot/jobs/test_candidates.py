@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
-from agent_runtime import Outcome, Status, Usage
-from bot.jobs.candidates import _change_times, _Evaluated
+import pytest
+
+from agent_runtime import Outcome, Policy, Status, Task, TaskStatus, Usage
+from bot.jobs import candidates
+from bot.jobs.candidates import Candidates, _change_times, _Evaluated
 from bot.publishing.checks import Verdict
 from bot.publishing.status_view import CandidateView, Progress
 
@@ -38,3 +43,35 @@ def test_the_best_has_finished_then_passed_its_checks_then_changed_the_least() -
     ]
     ranked = [attempt.task for attempt in sorted(attempts, key=lambda attempt: attempt.rank)]
     assert ranked == ["small", "large", "with a picture", "unchecked", "red", "stopped"]
+
+
+class Attempts:
+    """A task manager whose tasks cost one dollar each."""
+
+    def __init__(self, *_: object) -> None:
+        self._started = 0
+
+    async def start_task(self, *_: object, **__: object) -> str:
+        self._started += 1
+        return f"t{self._started}"
+
+    async def wait(self, name: str) -> TaskStatus:
+        ended = Outcome(status=Status.FINISHED)
+        return TaskStatus(id=name, goal="", state="finished", outcome=ended, usage=Usage(requests=1, cost_usd=1.0))
+
+    def copy_path(self, _name: str) -> Path:
+        return Path("/nothing")
+
+    async def collect(self, _name: str) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+async def test_the_cost_of_a_run_that_died_counts_beside_that_of_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "TaskManager", Attempts)
+    state = SimpleNamespace(progress=Progress(usage=Usage(requests=1, cost_usd=2.0)))
+    agent = SimpleNamespace(work_dir=Path("/nothing/workspace"), policy=Policy())
+    runtime = SimpleNamespace(agent=agent, hooks=SimpleNamespace(add=lambda _: None))
+    best = await Candidates(cast("Any", runtime), cast("Any", state), 2, ()).run_best(Task(goal="Fix it."), ())
+    assert best is not None
+    assert (best.usage.cost_usd, state.progress.usage.cost_usd) == (2.0, 4.0)
