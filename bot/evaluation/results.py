@@ -1,7 +1,7 @@
 """The results of an evaluation on disk: `results.jsonl`, with one object a run, and the files beside it.
 
 RESULTS/results.jsonl
-RESULTS/patches/TASK.CONFIG.ATTEMPT.patch
+RESULTS/patches/TASK@CONFIG.ATTEMPT.patch
 RESULTS/configs/CONFIG.yaml
 """
 
@@ -83,7 +83,7 @@ class EvalResult:
     requests: _Count = 0
     tokens: Mapping[str, PhaseTokens] = field(default_factory=dict)
     approvals: _Count = 0
-    patch: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$", max_length=255)] = ""
+    patch: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.@-]*)?$", max_length=255)] = ""
     error: str = ""
     job_id: str = ""
 

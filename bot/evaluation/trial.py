@@ -194,7 +194,7 @@ class Trial:
 
     @property
     def stem(self) -> str:
-        return f"{self.task.id}.{self.config.name}.{self.attempt}"
+        return f"{self.task.id}@{self.config.name}.{self.attempt}"
 
     def end(self, **facts: Any) -> EvalResult:  # noqa: ANN401 - the fields of EvalResult
         return EvalResult(task=self.task.id, config=self.config.name, attempt=self.attempt, **facts)

@@ -74,7 +74,7 @@ class Evaluated:
         return (self.results / "patches" / self.by_config[config].patch).read_text()
 
     def first_request(self, config: str) -> str:
-        [recording] = (self.results / "recordings").glob(f"*.{config}.1.1.jsonl")
+        [recording] = (self.results / "recordings").glob(f"*@{config}.1.1.jsonl")
         request = json.loads(recording.read_text().splitlines()[1])
         return "\n".join([request["system"], *(text for _, text, *_ in request["messages"])])
 
@@ -193,7 +193,7 @@ async def test_a_run_ends_at_the_limit_of_the_cost_and_none_is_started_after_it(
     [config] = [config for config in fares.configs if config.name == "quitter"]
     recordings, said = tmp_path / "recordings", list[str]()
     recordings.mkdir()
-    [recording] = (fares.results / "recordings").glob("*.quitter.1.1.jsonl")
+    [recording] = (fares.results / "recordings").glob("*@quitter.1.1.jsonl")
     (recordings / recording.name).write_text(recording.read_text().replace('"cost_usd": 0.0', '"cost_usd": 0.3'))
     options = RunOptions(
         suite=fares.suite, results=tmp_path / "r", replay=recordings, tasks=("12-*",), repeat=3, jobs=2, max_usd=0.2
