@@ -358,7 +358,9 @@ def suggest(word: str, choices: Collection[str]) -> str:
     """Return a hint for an unknown word: the nearest of the choices, then all."""
     nearest = get_close_matches(word[:MAX_NAME], choices, n=1, cutoff=0.5)
     hint = f"Did you mean {_code(nearest[0])}? " if nearest else ""
-    return f"{hint}There are {', '.join(map(_code, choices))}." if choices else "There are none."
+    if not choices:
+        return "There are none."
+    return f"{hint}There {'is' if len(choices) == 1 else 'are'} {', '.join(map(_code, choices))}."
 
 
 def _field_names(kind: type[Action]) -> tuple[str, ...]:

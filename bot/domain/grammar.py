@@ -613,7 +613,13 @@ VERBS: tuple[Verb, ...] = (
         "commands in this run.",
         _approve,
     ),
-    Verb("deny", "steering", "[id] [why]", "Deny a request, with an optional reason.", _deny),
+    Verb(
+        "deny",
+        "steering",
+        "[id] [why]",
+        "Deny a request, with an optional reason. With numbers after the id, deny only these of a list of actions.",
+        _deny,
+    ),
     Verb("stop", "steering", "", "Stop the running job; its work so far is kept.", lambda *_: Stop()),
     Verb(
         "retry",

@@ -15,7 +15,6 @@ from bot.cli.screen import escape_invisible
 
 if TYPE_CHECKING:
     from bot.evaluation.results import EvalResult
-    from bot.evaluation.suite import Task
 
 _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -89,7 +88,7 @@ def mine(
         f"Commits: {mined.scanned:,}. New tasks: {len(mined.tasks):,}; known: {present:,}; without tests: "
         f"{mined.without_tests:,}; refused: {len(mined.refusals):,}."
     )
-    _finish_suite(output, mined.tasks, jobs=jobs, validates=not no_validate)
+    _finish_suite(output, jobs=jobs, validates=not no_validate)
 
 
 @evaluate.command("import")
@@ -111,7 +110,7 @@ def import_tasks(
 
     tasks = asyncio.run(import_instances(file, repo, output, test_command=test_command, setup=setup))
     click.echo(f"New tasks: {len(tasks):,}.")
-    _finish_suite(output, tasks, jobs=jobs, validates=not no_validate)
+    _finish_suite(output, jobs=jobs, validates=not no_validate)
 
 
 @evaluate.command()
@@ -138,10 +137,14 @@ def validate(*, suite: Path, jobs: int, retry: bool) -> None:
     click.echo(f"Valid tasks: {len(done.tasks) + done.settled:,}; refused: {len(done.refusals):,}{reasons}.")
 
 
-def _finish_suite(suite: Path, tasks: tuple[Task, ...], *, jobs: int, validates: bool) -> None:
+def _finish_suite(suite: Path, *, jobs: int, validates: bool) -> None:
+    """Validate new tasks, and those of an earlier command that was interrupted."""
+    from bot.evaluation.suite import read_suite  # noqa: PLC0415 - see above
+
+    tasks = read_suite(suite).tasks
     if tasks and validates:
         click.get_current_context().invoke(validate, suite=suite, jobs=jobs, retry=False)
-    elif tasks:
+    elif any(task.validated is None for task in tasks):
         click.echo(f"`eval run` takes validated tasks only: codepilot eval validate {suite}")
 
 
@@ -177,7 +180,8 @@ def run(*, configs: tuple[Path, ...], **rest: Any) -> None:  # noqa: ANN401 - th
         sys.exit(130)
     click.echo(f"Results in {options.results}: {len(results):,}. Compare the configurations:")
     click.echo(f"codepilot eval report {options.suite} --results {options.results}")
-    if any(result.status == "error" for result in results):
+    if errors := sum(result.status == "error" for result in results):
+        click.echo(f"Runs that ended with an error: {errors:,}. The same command repeats them.", err=True)
         sys.exit(1)
 
 
@@ -228,11 +232,10 @@ def export(*, results: Path, config: str, attempt: int, output: TextIO) -> None:
 
     One JSON object a task: instance_id, model_name_or_path, model_patch. A run with an error has none.
     """
-    from bot.evaluation.results import ResultsError, read_patch  # noqa: PLC0415 - see above
+    from bot.evaluation.results import read_patch  # noqa: PLC0415 - see above
 
     runs = _read_latest(results)
-    if not (names := dict.fromkeys(run.config for run in runs)):
-        raise ResultsError(f"{results} has no results; run the evaluation first: codepilot eval run SUITE")
+    names = dict.fromkeys(run.config for run in runs)
     if config not in names:
         raise click.BadParameter(f"there is no {config!r}; there is {', '.join(names)}", param_hint="--config")
     chosen = [result for result in runs if (result.config, result.attempt) == (config, attempt)]
@@ -247,7 +250,9 @@ def export(*, results: Path, config: str, attempt: int, output: TextIO) -> None:
 
 def _read_latest(results: Path) -> tuple[EvalResult, ...]:
     """Read the last result of each run, in order."""
-    from bot.evaluation.results import read_results  # noqa: PLC0415 - see above
+    from bot.evaluation.results import ResultsError, read_results  # noqa: PLC0415 - see above
 
     latest = {result.key: result for result in read_results(results)}
+    if not latest:
+        raise ResultsError(f"{results} has no results; run the evaluation first: codepilot eval run SUITE")
     return tuple(latest[key] for key in sorted(latest))

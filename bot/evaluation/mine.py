@@ -150,7 +150,10 @@ class Clone:
     def read_commits(self, options: MineOptions) -> Iterator[git.Commit]:
         """Read commits of the first parents, newest first."""
         dates: dict[str, Any] = {"since": options.since} if options.since else {}
-        head = self.resolve(f"{options.revision}^{{commit}}")
+        try:
+            head = self.resolve(f"{options.revision}^{{commit}}")
+        except SuiteError as error:
+            raise SuiteError(f"{self.repo.git_dir} has no commit {clean_line(options.revision, limit=100)}") from error
         try:
             yield from self.repo.iter_commits(head, first_parent=True, max_count=_MAX_COMMITS, **dates)
         except self._error as error:

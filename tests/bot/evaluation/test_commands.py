@@ -92,7 +92,7 @@ def test_predictions_have_the_fields_of_swe_bench(tmp_path: Path) -> None:
 
 
 def test_an_error_names_the_argument_and_the_remedy(tmp_path: Path) -> None:
-    _, runs = _store(tmp_path, result("pull-1"), result("pull-1", config="cheap"))
+    suite, runs = _store(tmp_path, result("pull-1"), result("pull-1", config="cheap"))
     done = _invoke("export", "--results", runs, "--config", "chaep")
     assert done.exit_code == 2
     assert "Invalid value for --config: there is no 'chaep'; there is a, cheap" in done.output
@@ -103,6 +103,8 @@ def test_an_error_names_the_argument_and_the_remedy(tmp_path: Path) -> None:
         CliRunner().invoke(
             cli, ["eval", "export", "--results", str(tmp_path / "empty"), "--config", "a"], catch_exceptions=False
         )
+    with pytest.raises(ResultsError, match="has no results; run the evaluation first"):
+        CliRunner().invoke(cli, ["eval", "report", suite, "--results", str(tmp_path / "empty")], catch_exceptions=False)
     assert "Directory 'nowhere' does not exist" in _invoke("report", "nowhere", "--results", runs).output
 
 
@@ -133,7 +135,10 @@ def test_the_commands_lead_from_a_clone_to_predictions(tmp_path: Path, monkeypat
     assert done.exit_code == 0, done.output
     assert "New tasks: 1; known: 0; " in done.output
     assert f"`eval run` takes validated tasks only: codepilot eval validate {suite}" in done.output
-    done = _invoke("validate", str(suite))
+    done = _invoke("mine", str(clone), "--output", str(suite), "--limit", "1", "--no-validate")
+    assert "New tasks: 0; known: 1; " in done.output
+    assert "validated tasks only" in done.output, "an earlier command may have been interrupted"
+    done = _invoke("mine", str(clone), "--output", str(suite), "--limit", "1")
     assert done.exit_code == 0, done.output
     assert done.output.endswith("Valid tasks: 1; refused: 0.\n")
     change = FARES.changes[1]
@@ -142,7 +147,13 @@ def test_the_commands_lead_from_a_clone_to_predictions(tmp_path: Path, monkeypat
     )
     (tmp_path / "replies.yaml").write_text(yaml.safe_dump([{"reply": reply}]))
     (tmp_path / "scripted.yaml").write_text("provider: scripted\nmodel: replies.yaml\nlevel: auto\n")
-    done = _invoke("run", str(suite), "--config", str(tmp_path / "scripted.yaml"), "--results", str(runs))
+    command = ("run", str(suite), "--config", str(tmp_path / "scripted.yaml"), "--results", str(runs))
+    (tmp_path / "replies.yaml").rename(tmp_path / "gone.yaml")
+    done = _invoke(*command)
+    assert done.exit_code == 1
+    assert done.output.endswith("Runs that ended with an error: 1. The same command repeats them.\n")
+    (tmp_path / "gone.yaml").rename(tmp_path / "replies.yaml")
+    done = _invoke(*command)
     assert done.exit_code == 0, done.output
     assert done.output.endswith(f"codepilot eval report {suite} --results {runs}\n")
     [config] = json.loads(_invoke("report", str(suite), "--results", str(runs), "--json").output)["configs"]

@@ -156,7 +156,7 @@ async def test_a_folder_that_is_no_repository_and_an_unknown_revision_are_named(
     with pytest.raises(SuiteError, match="is not a git repository"):
         await mine(tmp_path / "empty", tmp_path / "suite", MineOptions(), api_url=API)
     for revision in ("nothing", "--output=/tmp/a3-x"):
-        with pytest.raises(SuiteError, match="rev-parse"):
+        with pytest.raises(SuiteError, match=f"has no commit {revision}"):
             await mined(origin, tmp_path, MineOptions(revision=revision))
 
 

@@ -234,7 +234,7 @@ async def test_a_recipe_has_its_own_actions_alone(tmp_path: Path) -> None:
     recipe = "---\non: comment\nactions: {reopen: {}}\n---\nLook.\n"
     files = FILES | {".github/codepilot.yml": ACTIONS, ".github/codepilot/look.md": recipe}
     wrong = reply(propose("add-labels", labels=["bug"]))
-    script = [wrong, reply(expect="There is no action `add-labels`. There are `reopen`.", completion="Nothing.")]
+    script = [wrong, reply(expect="There is no action `add-labels`. There is `reopen`.", completion="Nothing.")]
     async with open_seam(tmp_path, script, files=files) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot run look")
         job_id = (await stage.record(end.job_id)).leads_to
