@@ -316,9 +316,9 @@ class Actions:
         branch: str,
         author: types.BotIdentity,
         since: datetime,
-        known: Collection[str] = (),
+        earlier_urls: Collection[str] = (),
     ) -> DispatchedRun | None:
-        """Return the first run that the author started since a moment, except for those with `known` addresses."""
+        """Return the first run that the author started since a moment, except for those at `earlier_urls`."""
         action, path = (
             f"read the runs of {workflow} of {repo}",
             f"/repos/{repo}/actions/workflows/{quote(workflow, safe='')}",
@@ -332,7 +332,9 @@ class Actions:
         runs = self.connection.entries(
             types.RunFacts, action, f"{path}/runs", query, within="workflow_runs", limit=_MOST
         )
-        first = min([run async for run in runs if run.html_url not in known], key=lambda run: run.id, default=None)
+        first = min(
+            [run async for run in runs if run.html_url not in earlier_urls], key=lambda run: run.id, default=None
+        )
         return None if first is None else DispatchedRun(id=first.id, html_url=first.html_url)
 
     async def create_discussion(self, repo: str, *, category: str, title: str, body: str) -> types.DiscussionFacts:

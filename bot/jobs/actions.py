@@ -90,8 +90,17 @@ class ActionPlan:
         """The proposals that wait for a person's answer."""
         if self.record.denial is not None or self.is_dry:
             return ()
-        open_numbers = self.asking.difference(self.record.struck, self.record.results)
+        open_numbers = self.asking.difference(self.denied_numbers, self.record.results)
         return tuple(proposal for proposal in self.proposals if proposal.number in open_numbers)
+
+    @property
+    def denied_numbers(self) -> frozenset[int]:
+        """The numbers that a person denied one by one, and of the proposals about an issue that is so not created."""
+        struck, proposals = self.record.struck, self.proposals
+        handles = {proposal.handle for proposal in proposals if proposal.number in struck and proposal.handle}
+        return frozenset(struck) | {
+            proposal.number for proposal in proposals if handles.intersection(map(str, targets_of(proposal.action)))
+        }
 
     def created(self, handle: str) -> int:
         """Return the number of the issue with this handle; 0 before it is created."""
@@ -132,8 +141,8 @@ class ActionPlan:
         result = record.results.get(number)
         if result is not None and result.state != "requested":
             return result.state, result.note
-        if number in record.struck:
-            return "denied", ""
+        if number in self.denied_numbers:
+            return "denied", "" if number in record.struck else "its issue was denied"
         if number in self.objections:
             return "refused", self.objections[number]
         if record.denial and (number in self.asking or number in record.listed):
@@ -300,8 +309,8 @@ async def _apply(
     if isinstance(action, Notice | MissingInformation):  # the status comment has it
         return ActionResult(state="applied")
     if isinstance(action, StartWorkflow):
-        known = [result.url for result in plan.record.results.values()]
-        return await start_workflow(context, action, known, begun_at=begun_at, is_first=is_first)
+        earlier_urls = [result.url for result in plan.record.results.values()]
+        return await start_workflow(context, action, earlier_urls, begun_at=begun_at, is_first=is_first)
     if isinstance(action, CreateIssue | Comment | CreateDiscussion | CommentDiscussion):
         return await write_text(context, plan, proposal, action, is_first=is_first)
     await _change(context, plan, action)
@@ -405,7 +414,7 @@ async def write_text(
 
 
 async def start_workflow(
-    context: JobContext, action: StartWorkflow, known: Collection[str], *, begun_at: float, is_first: bool
+    context: JobContext, action: StartWorkflow, earlier_urls: Collection[str], *, begun_at: float, is_first: bool
 ) -> ActionResult:
     repo, client = context.job.repo.full_name, context.github.actions
     run = None
@@ -413,7 +422,7 @@ async def start_workflow(
         since = datetime.fromtimestamp(begun_at - _CLOCK_SECONDS, UTC)
         me = await context.github.accounts.me()
         run = await client.find_dispatched_run(
-            repo, action.workflow, branch=action.ref, author=me, since=since, known=known
+            repo, action.workflow, branch=action.ref, author=me, since=since, earlier_urls=earlier_urls
         )
     run = run or await client.start_workflow(repo, action.workflow, branch=action.ref, inputs=action.inputs)
     return ActionResult(state="applied", url=run.html_url)

@@ -14,7 +14,7 @@ from bot.domain.commands import persona_of
 from bot.jobs.context import JobContext
 from bot.jobs.posts import StatusComment, locate_comment
 from bot.permissions.levels import describe_network
-from bot.permissions.repo_config import Notify
+from bot.permissions.repo_config import BUILT_IN_RECIPES, Notify
 from bot.publishing.markdown import code, duration
 from bot.publishing.markers import sign_marker
 from bot.publishing.outcome import Failed, Finished, JobOutcome, Waiting
@@ -42,7 +42,8 @@ def status_view(context: JobContext, outcome: JobOutcome | None = None, *, is_qu
     if job.origin.kind in {"workflow", "recipe"}:
         command = job.command.verb
     if job.recipe is not None:
-        command = f"{command.removesuffix(job.command.verb)}run {job.recipe.name}"
+        verb = job.recipe.name if job.recipe.name in BUILT_IN_RECIPES else f"run {job.recipe.name}"
+        command = f"{command.removesuffix(job.command.verb)}{verb}"
     command += f" --agent {persona}" if (persona := persona_of(job.command)) else ""
     # The check that failed, if that began the job.
     page, is_ci = f"{services.server_url}/{job.repo.full_name}/", job.origin.kind == "ci"

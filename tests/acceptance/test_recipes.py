@@ -35,7 +35,7 @@ async def test_a_comment_starts_a_recipe_with_its_text_as_the_task_and_the_threa
         end = await stage.ended(job_id)
         assert end.state is JobState.DONE, end
         assert "It is about `calc.py`." in end.status
-        assert "`/codepilot run triage`" in end.status
+        assert "`/codepilot triage`" in end.status
         assert stage.nothing_published()
 
 

@@ -113,6 +113,20 @@ async def test_single_actions_are_denied_by_number_and_the_rest_still_waits(tmp_
         assert f"- 🚫 4. Comment on `#{created.number}`" in end.status
 
 
+async def test_what_is_about_a_denied_issue_is_denied_with_it(tmp_path: Path) -> None:
+    async with open_seam(tmp_path, SPLIT, files=DECLARED, operator=ASK) as stage:
+        number = _issue(stage)
+        command, request_id, _ = await _paused(stage, number)
+        await stage.ask(number, "/codepilot deny 2")
+        status = stage.bot_comments(number)[0]
+        assert "3. Make" not in status.split("```")[1]
+        stage.say(number, f"/codepilot approve {request_id}")
+        end = await stage.end_of(command)
+        assert end.status.startswith("### ✅ Done")
+        assert end.status.count("its issue was denied") == 2
+        assert stage.repo.threads[number].state == "closed"
+
+
 async def test_a_list_whose_every_action_is_denied_waits_no_more(tmp_path: Path) -> None:
     async with open_seam(tmp_path, SPLIT, files=DECLARED, operator=ASK) as stage:
         number = _issue(stage)

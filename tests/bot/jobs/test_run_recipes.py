@@ -75,7 +75,7 @@ async def test_a_recipe_has_its_text_as_the_task_and_the_thread_as_quotes(tmp_pa
         end = await run(stage, stage.issue().number, "Triage Only the file, please.")
         assert end.state is JobState.DONE, end
         assert "It is about `calc.py`." in end.status
-        assert "`/codepilot run triage`" in end.status
+        assert "`/codepilot triage`" in end.status
         assert stage.nothing_published()
 
 
@@ -258,7 +258,7 @@ async def test_triage_is_built_in_and_proposes_what_it_declares(tmp_path: Path, 
         end = await _follow(stage, await stage.ask(stage.issue().number, f"/codepilot {words}"))
         grant = stage.providers[0]
     assert end.state is JobState.DONE
-    assert "/codepilot run triage" in end.status
+    assert "/codepilot triage" in end.status
     assert "Triage this thread" in grant.tasks[0].goal
     assert grant.tasks[0].goal.endswith("the crash")
     assert "write_file" not in grant.specs[0].tools
