@@ -17,7 +17,8 @@ from bot.evaluation.trial import EvalConfig, read_configs
 from tests.evaluation_suites import FARES, PYTEST, SLUGS, Change, Package, make_suite
 from tests.stage import acting
 
-pytestmark = pytest.mark.long
+# Several whole runs of the bot, which share two processors with other tests.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 CHECK = f'execute("main", "{PYTEST}", check=True)'
 FAKE = """\

@@ -283,7 +283,8 @@ OTHER_LIMITS = {
     ),
     "bot.publishing.screening": "PREVIEW_LIMIT _MAX_NAMES _MAX_HOPS _MAX_DEPTH _MAX_STEPS _MAX_OLD_LINES",  # of a check
     "bot.publishing.status_view": (
-        "_MAX_DENIED_CALLS _MAX_PROGRAMS _PROGRAM_CHARS _MAX_TEXT _MAX_TITLE _MAX_EARLIER_ENTRIES _MAX_BYTES"
+        "_MAX_DENIED_CALLS _MAX_PROGRAMS _MAX_INSTRUCTIONS _PROGRAM_CHARS _MAX_TEXT _MAX_TITLE _MAX_EARLIER_ENTRIES "
+        "_MAX_BYTES"
     ),
 }
 """Limits of texts and of checks, which leave nothing of a change out."""
