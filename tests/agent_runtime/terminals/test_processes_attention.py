@@ -37,7 +37,7 @@ OTHERS = {
     "computes without a sound": "/usr/bin/python3 -c 'while True: pass'",
     "computes beside a reader in a pipe": "cat | /usr/bin/python3 -c 'while True: pass'",
     "works now and then beside a reader in a pipe": "cat | "
-    + ASKS("time", "list(iter(lambda: time.sleep(.02) or sum(range(2000000)), 0))"),
+    + ASKS("time", "list(iter(lambda: time.sleep(.002) or sum(range(2000000)), 0))"),
     "waits for a child": ASKS("subprocess", 'subprocess.run(["sleep", "60"])'),
     "reads a pipe": "sleep 60 | cat",
     "reads a socket": ASKS("socket", "a, b = socket.socketpair(); a.recv(1)"),
