@@ -107,6 +107,10 @@ async def deliver(
     )
     if isinstance(outcome, Waiting):
         return outcome
+    withheld = outcome.published.withheld
+    if withheld is not None and withheld.cause == "denied":  # they belong to the change, such as to close its issue
+        denied = {proposal.number: "The change was denied." for proposal in actions.ready}
+        actions = replace(actions, objections={**actions.objections, **denied})
     actions = await apply_actions(context, actions)
     return replace(outcome, actions=actions.views)
 

@@ -330,3 +330,16 @@ async def test_the_operators_start_label_is_not_set_though_the_file_names_anothe
         end = await stage.ask(number, "/codepilot ask")
         assert "the label `codepilot` starts a run" in end.status
         assert not stage.repo.threads[number].labels
+
+
+async def test_actions_are_not_applied_without_the_change_that_a_person_denied(tmp_path: Path) -> None:
+    workflow = ".github/workflows/ci.yml"
+    script = [reply(write(workflow, "on: push\n"), propose("close", reason="not-planned"), completion="Added CI.")]
+    async with open_seam(tmp_path, script, files=DECLARED, operator=AUTO) as stage:
+        number = _issue(stage)
+        command = stage.say(number, "/codepilot fix")
+        await stage.waits(command)
+        stage.say(number, "/codepilot deny not here")
+        end = await stage.end_of(command)
+        assert stage.repo.threads[number].state == "open"
+        assert "1. Close #1 as not planned: The change was denied." in end.status
