@@ -7,6 +7,7 @@ import asyncio
 import inspect
 import io
 import re
+import threading
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -293,21 +294,25 @@ async def test_resuming_in_another_process_runs_and_in_the_same_one_is_refused(
 async def test_the_web_server_sends_each_event(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replies = ("Reading.\n" + reply('read_file("notes.txt")'), DONE)
     events: list[dict[str, Any]] = []
+    is_read = threading.Event()
 
-    def serve(app: FastAPI, runtime: Runtime) -> None:
+    def serve(app: FastAPI, _: Runtime) -> None:
         async def tick() -> None:
             """Wake the loop now and then, as uvicorn does: the document's handlers put events from another thread."""
-            for _ in range(2000):
+            for _ in range(10_000):
                 await asyncio.sleep(0.01)
-                if runtime.outcome:
+                if is_read.is_set():  # the last event is put after the outcome is known
                     return
 
         with TestClient(app) as client, client.websocket_connect("/events") as socket:
             assert client.portal is not None
             client.portal.start_task_soon(tick)
-            assert client.post("/run", params={"task": "Look"}).json() == {"status": "started"}
-            while not events or events[-1]["type"] != "finish":
-                events.append(socket.receive_json())
+            try:
+                assert client.post("/run", params={"task": "Look"}).json() == {"status": "started"}
+                while not events or events[-1]["type"] != "finish":
+                    events.append(socket.receive_json())
+            finally:
+                is_read.set()
             assert client.post("/reset").json() == {"status": "reset"}
 
     monkeypatch.setattr("builtins.serve", serve, raising=False)
