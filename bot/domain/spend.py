@@ -90,10 +90,10 @@ def period_days(day: int, period: Period) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapUse:
-    """How much of a cap is used.
+    """The used part of a cap.
 
     Attributes:
-        reserved_usd: what running jobs may still spend.
+        reserved_usd: the rest of the budgets of running jobs.
         login: of a person's cap.
         ends: the first day of the next period.
     """

@@ -499,7 +499,7 @@ async def settled(context: JobContext) -> AsyncIterator[None]:
     """Settle the job's cost after the body; a cancelled job goes on elsewhere, and keeps its reservation."""
     try:
         yield
-    except Exception:  # the attempt is over, for whatever reason
+    except Exception:  # each of them ends the attempt
         await settle(context)
         raise
 

@@ -30,6 +30,7 @@ from agent_runtime import (
     PendingCall,
     Policy,
     ResumeError,
+    Session,
     SessionInUseError,
     SessionUnavailableError,
     Status,
@@ -59,7 +60,7 @@ from bot.jobs.results import continue_plan, deliver, find_denial, wait_for
 from bot.jobs.setup import SetupResult
 from bot.jobs.state import RunState
 from bot.jobs.storage import open_session
-from bot.permissions.levels import PROPOSE, SIGNED_ONLY, Refusal, describe_network, narrow_network
+from bot.permissions.levels import PROPOSE, SIGNED_ONLY, Grant, Refusal, describe_network, narrow_network
 from bot.prompt.brief import Brief, brief_for
 from bot.publishing.checks import Check, Rerun, find_reproduction, is_unrelated
 from bot.publishing.markdown import one_line
@@ -273,36 +274,14 @@ async def _run(context: JobContext, assignment: Assignment, tree: Tree, segment:
     """Run a segment; the outcome includes the cost of earlier ones."""
     state = context.state
     progress = (await context.record.read()).progress
-    config = assignment.settings.config
-    grant = await reserve_budget(context, assignment.grant, config, assignment.command, assignment.snapshot.labels)
+    grant = await reserve_budget(
+        context, assignment.grant, assignment.settings.config, assignment.command, assignment.snapshot.labels
+    )
     if isinstance(grant, Refusal):
         return Outcome(status=Status.STOPPED, reason=grant.reason, usage=state.progress.usage)
     state.grant = grant
-    files = select_files(
-        assignment.settings.instructions, "code-review" if isinstance(assignment.command, Review) else "coding-agent"
-    )
-    personas = (config.persona,) if config.persona is not None else ()
-    instructions = {persona.path: persona.text for persona in personas} | {config.path: config.instructions, **files}
     session = context.services.sessions.get(context.job.id) if context.services.sessions is not None else None
-    # Elsewhere the failures are the task, or the pull request's own.
-    is_on_base = context.job.thread.kind != "pull" and not assignment.snapshot.thread.continues
-    is_plain_edit = isinstance(assignment.command, Edit) and context.job.origin.kind != "ci"
-    spec = AgentSpec(
-        work_dir=tree.path,
-        policy=await effective_policy(context, grant.policy),
-        tools=assignment.grant.tools,
-        model=assignment.grant.model,
-        network=agent_network(context, assignment),
-        instructions={name: text for name, text in instructions.items() if text.strip()},
-        session=session,
-        skills=assignment.settings.skills,
-        start_in=context.services.conventions.working_directory,
-        index_file=tree.code_index,
-        attended=can_ask(context, assignment),
-        servers=assignment.grant.servers,
-        readable=tree.readable,
-        excuses_failures=is_plain_edit and is_on_base,
-    )
+    spec = await build_spec(context, assignment, grant, tree, session)
     state.phases.begin("run")
 
     def listen(event: Event) -> None:
@@ -334,6 +313,37 @@ async def _run(context: JobContext, assignment: Assignment, tree: Tree, segment:
         finally:
             state.inbox.disconnect()
     return outcome if progress is None else replace(outcome, usage=progress.usage + outcome.usage)
+
+
+async def build_spec(
+    context: JobContext, assignment: Assignment, grant: Grant, tree: Tree, session: Session | None
+) -> AgentSpec:
+    """Return the configuration of a segment's agent; `grant` has what the caps leave of its budget."""
+    config = assignment.settings.config
+    files = select_files(
+        assignment.settings.instructions, "code-review" if isinstance(assignment.command, Review) else "coding-agent"
+    )
+    personas = (config.persona,) if config.persona is not None else ()
+    instructions = {persona.path: persona.text for persona in personas} | {config.path: config.instructions, **files}
+    # Elsewhere the failures are the task, or the pull request's own.
+    is_on_base = context.job.thread.kind != "pull" and not assignment.snapshot.thread.continues
+    is_plain_edit = isinstance(assignment.command, Edit) and context.job.origin.kind != "ci"
+    return AgentSpec(
+        work_dir=tree.path,
+        policy=await effective_policy(context, grant.policy),
+        tools=assignment.grant.tools,
+        model=assignment.grant.model,
+        network=agent_network(context, assignment),
+        instructions={name: text for name, text in instructions.items() if text.strip()},
+        session=session,
+        skills=assignment.settings.skills,
+        start_in=context.services.conventions.working_directory,
+        index_file=tree.code_index,
+        attended=can_ask(context, assignment),
+        servers=assignment.grant.servers,
+        readable=tree.readable,
+        excuses_failures=is_plain_edit and is_on_base,
+    )
 
 
 async def _finish(context: JobContext, assignment: Assignment, tree: Tree, run: Outcome) -> JobOutcome:

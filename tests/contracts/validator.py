@@ -75,7 +75,7 @@ class Description:
         return node
 
     def complaints(self, key: str, schema: Callable[[], Schema], instance: object) -> Iterator[str]:
-        """What a schema, known under `key`, has against a value."""
+        """Yield the violations of a schema by a value; `key` names the schema."""
         if key not in self._validators:
             self._validators[key] = self._compiled(schema())
         for error in self._validators[key].iter_errors(instance):

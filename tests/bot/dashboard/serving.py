@@ -34,13 +34,13 @@ SECRET = "the-secret-of-the-operator"
 
 @dataclass(slots=True, kw_only=True)
 class Served:
-    """What a test works with.
+    """A dashboard with its stores and a client.
 
     Attributes:
         engine: has the jobs.
         spending: has their costs.
         client: keeps cookies, and follows no redirect.
-        sign_ins: who is signed in.
+        sign_ins: the sessions of signed-in people.
         clock: of the sign-ins.
         events: the session of every job.
         patch: the patch of every job.

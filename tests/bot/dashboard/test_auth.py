@@ -61,7 +61,7 @@ async def site(tmp_path: Path, directory: Directory) -> AsyncIterator[Served]:
 
 
 async def _authorize_query(site: Served, next_page: str = "/dashboard/runs") -> dict[str, str]:
-    """What GitHub is told of a person who wants to sign in."""
+    """Return the query of the address at GitHub that a sign-in redirects to."""
     status, _, answer = await site.get("/github", params={"next": next_page})
     assert status == 303
     query = urlsplit(answer.headers["Location"]).query
