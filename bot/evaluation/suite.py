@@ -129,10 +129,6 @@ class Suite:
     head: SuiteHead
     tasks: tuple[Task, ...]
 
-    @property
-    def bundle(self) -> Path:
-        return self.path / BUNDLE
-
     def read_issue(self, task: Task) -> str:
         """Read the text that the agent gets."""
         path = f"{task.id}/{ISSUE}"
