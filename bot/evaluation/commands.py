@@ -249,10 +249,10 @@ def export(*, results: Path, config: str, attempt: int, output: TextIO) -> None:
 
 
 def _read_latest(results: Path) -> tuple[EvalResult, ...]:
-    """Read the last result of each run, in order."""
+    """Read the latest result of each run, in order; refuse a directory without results."""
     from bot.evaluation.results import ResultsError, read_results  # noqa: PLC0415 - see above
 
-    latest = {result.key: result for result in read_results(results)}
+    latest = read_results(results)
     if not latest:
         raise ResultsError(f"{results} has no results; run the evaluation first: codepilot eval run SUITE")
-    return tuple(latest[key] for key in sorted(latest))
+    return tuple(sorted(latest, key=lambda result: result.key))
