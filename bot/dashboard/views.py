@@ -23,7 +23,7 @@ from bot.publishing.markdown import clean, duration, one_line
 from bot.publishing.status_view import RunEntry, RunLog, build_log, prepend_attempts, unpack_log
 from bot.queue.ledger import DurableSpending
 from bot.queue.protocols import JobIndex, JobRecords, RunHistory
-from bot.queue.records import Dimension, RunQuery, ScheduledRecipe, SpendQuery, SpendSums, Spent, StoredJob
+from bot.queue.records import Dimension, RunQuery, ScheduledRecipe, SpendQuery, SpendSum, SpendSums, StoredJob
 from bot.queue.tracing import root_span_context
 
 MAX_LIVE_RUNS = 200
@@ -378,7 +378,7 @@ def build_cost_view(
 
 
 def _build_cost_rows(
-    rows: Sequence[Spent], dimension: Dimension, month: str, equal: Mapping[Dimension, str]
+    rows: Sequence[SpendSum], dimension: Dimension, month: str, equal: Mapping[Dimension, str]
 ) -> tuple[CostRow, ...]:
     largest = rows[0].cost_usd or 1.0
     return tuple(
@@ -397,7 +397,7 @@ def _costs_url(month: str, equal: Mapping[Dimension, str]) -> str:
     return f"?{urlencode([('month', month), *equal.items()])}"
 
 
-def _format_cost(spent: Spent) -> str:
+def _format_cost(spent: SpendSum) -> str:
     tokens = f" ({spent.tokens:,} tokens)" if spent.tokens else ""
     rest = f"{spent.unknown} of unknown cost{tokens}" if spent.unknown else ""
     return " and ".join(filter(None, ["" if rest and not spent.cost_usd else _format_dollars(spent.cost_usd), rest]))

@@ -80,7 +80,7 @@ class MineOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mined:
+class MineResult:
     """The result of a mining; changes without tests are no candidates."""
 
     tasks: tuple[Task, ...]
@@ -202,7 +202,7 @@ def read_message(message: str) -> TaskText:
 
 async def mine(
     repository: Path, suite: Path, options: MineOptions, *, name: str = "", token: str = "", api_url: str
-) -> Mined:
+) -> MineResult:
     """Add the tasks of a clone's history to a suite, which is created if it is missing.
 
     Args:
@@ -213,7 +213,7 @@ async def mine(
         SuiteError: the clone or the suite cannot be read.
     """
 
-    def collect() -> tuple[list[Candidate], Mined, Path, SuiteHead]:
+    def collect() -> tuple[list[Candidate], MineResult, Path, SuiteHead]:
         present = read_tasks(suite)
         mined, ids = {task.solution_commit for task in present}, {task.id for task in present}
         candidates, refusals, scanned, without_tests = list[Candidate](), list[Refusal](), 0, 0
@@ -250,7 +250,7 @@ async def mine(
                 date=f"{datetime.now(UTC):%Y-%m-%d}",
             )
         tasks = tuple(candidate.task for candidate in candidates)
-        result = Mined(tasks=tasks, refusals=tuple(refusals), scanned=scanned, without_tests=without_tests)
+        result = MineResult(tasks=tasks, refusals=tuple(refusals), scanned=scanned, without_tests=without_tests)
         return candidates, result, clone.objects, head
 
     candidates, result, objects, head = await asyncio.to_thread(collect)

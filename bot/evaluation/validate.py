@@ -189,7 +189,7 @@ def _describe(end: CommandEnd) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Validated:
+class ValidationResult:
     """The result of a validation; `settled` counts tasks of an earlier one."""
 
     tasks: tuple[Task, ...]
@@ -204,7 +204,7 @@ async def validate_suite(
     jobs: int = 2,
     retry: bool = False,
     report: Callable[[str], None] = lambda _line: None,
-) -> Validated:
+) -> ValidationResult:
     """Validate the tasks of a suite, `jobs` at a time, and write each result at once.
 
     Args:
@@ -257,7 +257,7 @@ async def validate_suite(
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from errors
     write_refusals(path, "validate", list(refused.values()))
-    return Validated(tasks=tuple(tasks), refusals=tuple(refused.values()), settled=len(settled))
+    return ValidationResult(tasks=tuple(tasks), refusals=tuple(refused.values()), settled=len(settled))
 
 
 def fingerprint(suite: Suite, task: Task) -> str:

@@ -21,7 +21,7 @@ from bot.events.delivery import job_id
 from bot.queue import transitions
 from bot.queue.engine import CURRENT_WORK, check_lease
 from bot.queue.protocols import BudgetRequest, Reservation
-from bot.queue.records import DIMENSIONS, ScheduledRecipe, SpendQuery, SpendSums, Spent, decode_job
+from bot.queue.records import DIMENSIONS, ScheduledRecipe, SpendQuery, SpendSum, SpendSums, decode_job
 from bot.queue.store import (
     CONFIGS,
     JOBS,
@@ -449,7 +449,7 @@ def _recent_costs(tx: Transaction, repo_id: int, verb: str = "", recipe: str = "
     return tuple(sum(filter(None, parts)) for parts in costs.values() if None not in parts)
 
 
-def _sums(tx: Transaction, query: SpendQuery, column: sa.ColumnElement[str]) -> tuple[Spent, ...]:
+def _sums(tx: Transaction, query: SpendQuery, column: sa.ColumnElement[str]) -> tuple[SpendSum, ...]:
     is_unknown = SPENDING.c.cost_usd.is_(None)
     cost = sa.func.coalesce(sa.func.sum(SPENDING.c.cost_usd), 0.0)
     rows = sa.select(
@@ -470,4 +470,4 @@ def _sums(tx: Transaction, query: SpendQuery, column: sa.ColumnElement[str]) -> 
         rows = rows.where(SPENDING.c.recipe != "")
     if not isinstance(column, sa.BindParameter):
         rows = rows.group_by(column).order_by(cost.desc(), column).limit(_MAX_NAMES)
-    return tuple(Spent(**row) for row in tx.rows.execute(rows).mappings())
+    return tuple(SpendSum(**row) for row in tx.rows.execute(rows).mappings())

@@ -94,7 +94,7 @@ class SpendQuery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class SpendSum:
     """Spending of a repository, person, label, recipe or verb.
 
     Attributes:
@@ -109,7 +109,7 @@ class Spent:
     tokens: int
 
 
-SpendSums = tuple[Spent, Mapping[Dimension, tuple[Spent, ...]]]
+SpendSums = tuple[SpendSum, Mapping[Dimension, tuple[SpendSum, ...]]]
 """The sum of the selected spending, and that of the 100 largest of each dimension."""
 
 

@@ -34,7 +34,7 @@ from bot.jobs.record import (
 from bot.publishing.outcome import CommitRef, Published
 from bot.publishing.status_view import Progress, RunEntry, RunLog
 from bot.queue.memory import InMemoryEngine
-from bot.queue.records import DIMENSIONS, Dimension, ScheduledRecipe, SpendQuery, Spent, StoredJob
+from bot.queue.records import DIMENSIONS, Dimension, ScheduledRecipe, SpendQuery, SpendSum, StoredJob
 from tests.builders import a_job
 
 NOW = 1_795_392_000.0
@@ -176,12 +176,12 @@ _DAY = day_of(datetime(2026, 11, 1, tzinfo=UTC).timestamp())
 def test_costs_are_shown_by_each_dimension_the_largest_first() -> None:
     query = SpendQuery(first=_DAY, end=_DAY + 30, equal={"verb": "fix", "recipe": 'tidy & "co"'})
     rows = (
-        Spent(name="b/b", runs=2, cost_usd=4.0, unknown=0, tokens=0),
-        Spent(name="a/a", runs=3, cost_usd=1.0, unknown=1, tokens=1_200),
-        Spent(name="", runs=1, cost_usd=0.0, unknown=1, tokens=34),
+        SpendSum(name="b/b", runs=2, cost_usd=4.0, unknown=0, tokens=0),
+        SpendSum(name="a/a", runs=3, cost_usd=1.0, unknown=1, tokens=1_200),
+        SpendSum(name="", runs=1, cost_usd=0.0, unknown=1, tokens=34),
     )
-    total = Spent(name="", runs=6, cost_usd=5.0, unknown=2, tokens=1_234)
-    by_dimension: dict[Dimension, tuple[Spent, ...]] = dict.fromkeys(DIMENSIONS, ()) | {"person": rows}
+    total = SpendSum(name="", runs=6, cost_usd=5.0, unknown=2, tokens=1_234)
+    by_dimension: dict[Dimension, tuple[SpendSum, ...]] = dict.fromkeys(DIMENSIONS, ()) | {"person": rows}
     schedules = [
         ScheduledRecipe(repository="a/a", name="tidy", cron="17 6 * * *", costs=(0.1, 0.2, 0.4)),
         ScheduledRecipe(repository="a/a", name="new", cron="17 6 * * *", costs=(0.1,)),

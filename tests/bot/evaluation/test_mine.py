@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bot.evaluation.bundle import unpack_bundle
-from bot.evaluation.mine import Mined, MineOptions, mine
+from bot.evaluation.mine import MineOptions, MineResult, mine
 from bot.evaluation.suite import SuiteError, read_refusals, read_suite
 from bot.git.errors import GitError
 from localhub import LocalHub
@@ -32,7 +32,7 @@ def origin(tmp_path: Path) -> Origin:
     return origin
 
 
-async def mined(origin: Origin, tmp_path: Path, options: MineOptions | None = None) -> Mined:
+async def mined(origin: Origin, tmp_path: Path, options: MineOptions | None = None) -> MineResult:
     return await mine(origin.path, tmp_path / "suite", options or MineOptions(), name="mona/shop", api_url=API)
 
 

@@ -13,7 +13,7 @@ from agent_runtime import SandboxError
 from bot.evaluation.instances import import_instances
 from bot.evaluation.mine import MineOptions, mine
 from bot.evaluation.suite import SuiteError, read_refusals, read_suite, write_task
-from bot.evaluation.validate import COMMAND_TEST, Validated, validate_suite
+from bot.evaluation.validate import COMMAND_TEST, ValidationResult, validate_suite
 from tests.bot.evaluation.test_mine import API, FIXED, SHOP, TEST
 from tests.bot.evaluation.test_run_tests import PLACE
 from tests.evaluation_histories import ANNOTATED_TYPES, PATH_PARSE, make_history
@@ -22,7 +22,7 @@ from tests.origin import Origin
 PYTEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python -m pytest -q"
 
 
-async def validate(origin: Origin, suite: Path, test_command: str = PYTEST) -> Validated:
+async def validate(origin: Origin, suite: Path, test_command: str = PYTEST) -> ValidationResult:
     await mine(origin.path, suite, MineOptions(test_command=test_command), name="mona/shop", api_url=API)
     return await validate_suite(suite, PLACE)
 
