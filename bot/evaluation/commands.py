@@ -132,9 +132,9 @@ def validate(*, suite: Path, jobs: int, retry: bool) -> None:
     values = {"CODEPILOT_PROVIDER": "scripted", "CODEPILOT_MODEL": "none"}
     agent = load_evaluation({"validation": values}, toolchains=own_toolchains())["validation"]
     protect_process(allow_root=agent.allow_root)
-    done = asyncio.run(validate_suite(suite, open_place(agent), jobs=jobs, retry=retry, report=click.echo))
-    reasons = f"; the reasons are in {suite / REFUSALS}" if done.refusals else ""
-    click.echo(f"Valid tasks: {len(done.tasks) + done.settled:,}; refused: {len(done.refusals):,}{reasons}.")
+    result = asyncio.run(validate_suite(suite, open_place(agent), jobs=jobs, retry=retry, report=click.echo))
+    reasons = f"; the reasons are in {suite / REFUSALS}" if result.refusals else ""
+    click.echo(f"Valid tasks: {len(result.tasks) + result.settled:,}; refused: {len(result.refusals):,}{reasons}.")
 
 
 def _finish_suite(suite: Path, *, jobs: int, validates: bool) -> None:

@@ -229,7 +229,9 @@ def _build_config(
     counted = {task: kept for task, results in by_task.items() if (kept := [*filter(_is_counted, results)])}
     attempts = [result for results in counted.values() for result in results]
     errors = [result for results in by_task.values() for result in results if not _is_counted(result)]
-    claims = {task: kept for task, results in counted.items() if (kept := [each for each in results if each.said_done])}
+    claims = {
+        task: kept for task, results in counted.items() if (kept := [result for result in results if result.said_done])
+    }
     solutions = sum(map(_is_solved, attempts))
     tokens: defaultdict[str, PhaseTokens] = defaultdict(PhaseTokens)
     for result in attempts:
@@ -328,7 +330,9 @@ def _compare(first: tuple[str, _Attempts], second: tuple[str, _Attempts]) -> Com
 
 
 def _compare_costs(pairs: Iterable[tuple[Sequence[EvalResult], Sequence[EvalResult]]]) -> PairedAmount | None:
-    means = [tuple(_amount([each.cost_usd for each in results], 0).per_attempt for results in pair) for pair in pairs]
+    means = [
+        tuple(_amount([result.cost_usd for result in results], 0).per_attempt for results in pair) for pair in pairs
+    ]
     values = [(one, other) for one, other in means if one is not None and other is not None]
     if not values or len(values) < len(means):
         return None

@@ -149,9 +149,9 @@ def _parse_line(line: bytes, place: str) -> EvalResult:
         return _RESULT.validate_json(line, extra="forbid")
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"]))
-        what = f"`{where}`: {problem['msg']}" if where else problem["msg"]
-        raise ResultsError(f"{place}: {what}. Remove the line, and its run is repeated.") from error
+        key = ".".join(map(str, problem["loc"]))
+        message = f"`{key}`: {problem['msg']}" if key else problem["msg"]
+        raise ResultsError(f"{place}: {message}. Remove the line, and its run is repeated.") from error
 
 
 @contextmanager

@@ -135,7 +135,9 @@ def _choose_tasks(suite: Suite, patterns: Sequence[str], say: Callable[[str], No
     for pattern in patterns:
         if not any(fnmatchcase(task.id, pattern) for task in suite.tasks):
             raise EvaluationError(f"{suite.path} has no task {pattern}; its folders are the tasks.")
-    chosen = [task for task in suite.tasks if not patterns or any(fnmatchcase(task.id, each) for each in patterns)]
+    chosen = [
+        task for task in suite.tasks if not patterns or any(fnmatchcase(task.id, pattern) for pattern in patterns)
+    ]
     tasks = [task for task in chosen if task.validated and task.validated.fingerprint == fingerprint(suite, task)]
     if len(tasks) < len(chosen):
         skipped = f"{len(chosen) - len(tasks)} of {len(chosen)} tasks are skipped"
@@ -362,7 +364,10 @@ async def list_counted_files(git: Git, end: TrialEnd, tests: Collection[str], *,
         is_runner = path in words or _RUNNERS.get(path.lower()) in words
         if is_test or is_runner or path == PATH or _OWN.search(path) or await _is_shadow(git, end, path):
             continue
-        if _SHARED.search(path) and len({await _settings_of(git, each, name) for each in (end.base, end.commit)}) > 1:
+        if (
+            _SHARED.search(path)
+            and len({await _settings_of(git, commit, name) for commit in (end.base, end.commit)}) > 1
+        ):
             continue
         counted.append(name)
     return counted
