@@ -21,6 +21,8 @@ from bot.domain.errors import BotError
 from bot.evaluation.suite import MAX_PATCH_BYTES
 from bot.git.filesystem import open_root, read_file
 
+MAX_RESULTS_BYTES = 1024**3
+
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"
 """Pattern of the names of tasks and configurations, which are parts of file names."""
 
@@ -121,12 +123,9 @@ def read_results(directory: Path) -> tuple[EvalResult, ...]:
 def _read_lines(directory: Path) -> tuple[EvalResult, ...]:
     """Read all results in their order; ignore the last line if it is incomplete."""
     path = _file(directory)
-    try:
-        *lines, _incomplete = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return ()
-    except OSError as error:
-        raise ResultsError(f"{path} cannot be read: {error.strerror}.") from error
+    *lines, _incomplete = _read(directory, path.name, limit=MAX_RESULTS_BYTES).split(b"\n")
     return tuple(_parse_line(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1) if line)
 
 
@@ -136,11 +135,18 @@ def read_patch(directory: Path, name: str) -> bytes:
     Raises:
         ResultsError: it is missing or too large.
     """
-    path = directory / "patches" / name
-    with open_root(directory) as root:
-        content = read_file(root, os.fsencode(f"patches/{name}"), "100644", limit=MAX_PATCH_BYTES)
-    if content is None or len(content) > MAX_PATCH_BYTES:
-        raise ResultsError(f"{path} is missing, is no plain file, or has more than {MAX_PATCH_BYTES:,} bytes.")
+    return _read(directory, f"patches/{name}", limit=MAX_PATCH_BYTES)
+
+
+def _read(directory: Path, name: str, *, limit: int) -> bytes:
+    path = directory / name
+    try:
+        with open_root(directory.resolve()) as root:
+            content = read_file(root, os.fsencode(name), "100644", limit=limit)
+    except OSError as error:
+        raise ResultsError(f"{path} cannot be read: {error.strerror}.") from error
+    if content is None or len(content) > limit:
+        raise ResultsError(f"{path} is missing, is no plain file, or has more than {limit:,} bytes.")
     return content
 
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bot.evaluation.results import EvalResult, PhaseTokens, ResultsError, open_results, read_results
+from bot.evaluation import results
+from bot.evaluation.results import (
+    EvalResult,
+    PhaseTokens,
+    ResultsError,
+    open_results,
+    read_patch,
+    read_results,
+)
 
 FIRST = EvalResult(
     task="pull-7",
@@ -52,6 +61,29 @@ def test_a_line_that_a_kill_cut_is_ignored_and_then_replaced(tmp_path: Path) -> 
     with open_results(tmp_path) as writer:
         writer.append(SECOND)
     assert file.read_bytes() == data
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "large"])
+def test_results_are_a_plain_file_of_bounded_size(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, file = tmp_path / "results", tmp_path / "results" / "results.jsonl"
+    with open_results(folder) as writer:
+        writer.append(FIRST)
+    monkeypatch.setattr(results, "MAX_RESULTS_BYTES", file.stat().st_size - (kind == "large"))
+    if kind != "large":
+        target = file.rename(tmp_path / "other")
+        file.symlink_to(target) if kind == "link" else os.mkfifo(file)
+    with pytest.raises(ResultsError, match="no plain file, or has more than"):
+        read_results(folder)
+
+
+def test_the_directory_itself_may_be_a_link(tmp_path: Path) -> None:
+    folder, link = tmp_path / "results", tmp_path / "link"
+    with open_results(folder) as writer:
+        writer.append(FIRST)
+    (folder / "patches" / FIRST.patch).write_bytes(b"diff")
+    link.symlink_to(folder)
+    assert read_results(link) == (FIRST,)
+    assert read_patch(link, FIRST.patch) == b"diff"
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
