@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from bot.domain.actions import Action, CreateIssue, Proposal, UpdateBody, with_texts
 from bot.github.types import BODY_LIMIT, TargetFacts
@@ -26,7 +27,8 @@ def clean_texts(action: Action, allowed: Allowlist, redact: Callable[[str], str]
     body = getattr(action, "body", "")
     if not body or isinstance(action, UpdateBody):  # which is merged with the old text
         return action
-    return with_texts(action, lambda text: escape_markdown(text, _without_person(allowed)) if text == body else text)
+    changes: dict[str, Any] = {"body": escape_markdown(body, _without_person(allowed))}
+    return replace(action, **changes)
 
 
 def _without_person(allowed: Allowlist) -> Allowlist:

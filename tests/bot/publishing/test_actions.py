@@ -35,6 +35,13 @@ def test_a_text_notifies_nobody_and_keeps_references_to_the_repositorys_threads(
     assert not action.body.splitlines()[1].startswith("/codepilot")
 
 
+def test_a_title_with_the_words_of_the_body_stays_as_it_is() -> None:
+    action = clean_texts(CreateIssue(title="Ask @mona", body="Ask @mona"), ALLOWED, _redact)
+    assert isinstance(action, CreateIssue)
+    assert action.title == "Ask @mona"
+    assert not active_references(action.body)
+
+
 @pytest.mark.parametrize(
     "action",
     [
