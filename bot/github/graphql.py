@@ -190,14 +190,13 @@ def branches_query(count: int, *, with_rules: bool) -> str:
 _TARGET = f"""
 __typename
 ... on Issue {{
-  {_THREAD} issueState: state assignees(first: 20) {{ nodes {{ id: databaseId login }} }} milestone {{ title }}
+  {_THREAD} issueState: state assignees(first: 20) {{ nodes {{ id: databaseId login }} }}
 }}
 ... on PullRequest {{
-  {_THREAD} pullState: state merged draft: isDraft from_fork: isCrossRepository
-  assignees(first: 20) {{ nodes {{ id: databaseId login }} }} milestone {{ title }}
+  {_THREAD} pullState: state merged draft: isDraft assignees(first: 20) {{ nodes {{ id: databaseId login }} }}
 }}
 """
-_DISCUSSION = f"node_id: id number body html_url: url closed locked user: author {{ {_ACTOR} }}"
+_DISCUSSION = f"node_id: id number body html_url: url locked user: author {{ {_ACTOR} }}"
 _BY_NAME = {
     "thread": ("Int", f"issueOrPullRequest(number: $N) {{ {_TARGET} }}"),
     "discussion": ("Int", f"discussion(number: $N) {{ {_DISCUSSION} }}"),

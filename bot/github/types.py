@@ -216,13 +216,11 @@ class PullFacts(ThreadFacts):
 
 
 class TargetFacts(ThreadFacts):
-    """A thread that an action changes; `draft`, `merged` and `from_fork` are a pull request's."""
+    """A thread that an action changes; `draft` and `merged` are a pull request's."""
 
     draft: bool = False
     merged: bool = False
-    from_fork: bool = False
     assignees: People = Field(default=(), validation_alias=AliasPath("assignees", "nodes"))
-    milestone: Text = Field(default="", validation_alias=AliasPath("milestone", "title"))
 
 
 class DiscussionFacts(Authored):
@@ -232,7 +230,6 @@ class DiscussionFacts(Authored):
     number: int = 0
     body: Text = ""
     html_url: str
-    closed: bool = False
     locked: bool = False
 
 
