@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bot.domain.actions import AddLabels, Comment, CreateIssue, Notice, Proposal
-from bot.jobs.actions import ActionPlan, list_inputs
+from bot.domain.actions import AddLabels, Comment, CreateIssue, Declaration, Notice, Proposal
+from bot.jobs.actions import ActionPlan, explain_unanswerable, list_inputs
 from bot.jobs.record import ActionResult, ActionsRecord
 from bot.jobs.steering import read_numbers
 
@@ -59,6 +59,13 @@ def test_a_dry_run_asks_nobody() -> None:
     plan = replace(PLAN, is_dry=True)
     assert not plan.waiting
     assert _states(plan)[:2] == [("proposed", "not applied in a dry run")] * 2
+
+
+@pytest.mark.parametrize(("kind", "has_from"), [("add-labels", True), ("start-workflow", False)])
+def test_the_remedy_without_approvals_names_only_keys_of_the_kind(kind: str, *, has_from: bool) -> None:
+    remedy = explain_unanswerable(Declaration(kind=kind))
+    assert ("from: anyone" in remedy) is has_from
+    assert "`auto`" in remedy
 
 
 @pytest.mark.parametrize(
