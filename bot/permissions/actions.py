@@ -308,7 +308,7 @@ class ActionFacts:
         milestones: titles of the open ones.
         people: logins that can be assigned, and be asked for reviews.
         fields: options by the name of the field; empty if it takes any value.
-        workflows: inputs by file, of those with `workflow_dispatch`; None leaves the judgement to GitHub.
+        workflows: inputs by file, of those with `workflow_dispatch`.
         branches: whether they are protected, by name.
         discussions: whether they are locked, by number.
     """
@@ -322,7 +322,7 @@ class ActionFacts:
     milestones: frozenset[str] = frozenset()
     people: frozenset[str] = frozenset()
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    workflows: Mapping[str, tuple[str, ...]] | None = None
+    workflows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     branches: Mapping[str, bool] = field(default_factory=dict)
     categories: frozenset[str] = frozenset()
     discussions: Mapping[int, bool] = field(default_factory=dict)
@@ -373,7 +373,7 @@ def judge(action: Action, declaration: Declaration, facts: ActionFacts, earlier:
     """Return the objection to an action, with the remedy, or an empty text if it may be applied.
 
     Args:
-        earlier: the proposals before it that are not refused.
+        earlier: the proposals before it, also refused ones.
     """
     return (
         check_declared(action, declaration, earlier, facts.thread)
@@ -400,7 +400,7 @@ def _judge_threads(action: Action, facts: ActionFacts) -> str:
     subject, has_pull = subjects[0], any(entry.is_pull for entry in subjects)
     reviewers = action.reviewers if isinstance(action, RequestReviewers) else ()
     is_duplicate = isinstance(action, Close) and action.reason == "duplicate"
-    closed_pull, draft = not subject.is_pull or not subject.is_open, getattr(action, "draft", None)
+    is_open_pull, draft = subject.is_pull and subject.is_open, getattr(action, "draft", None)
     objections = (
         (isinstance(action, Close) and not subject.is_open, "it is closed already"),
         (is_duplicate and has_pull, "only an issue can be the duplicate of an issue"),
@@ -408,7 +408,7 @@ def _judge_threads(action: Action, facts: ActionFacts) -> str:
         (isinstance(action, Reopen) and subject.is_merged, "it is merged"),
         (isinstance(action, SetType | SetFields) and has_pull, "a pull request has no type and no fields"),
         (isinstance(action, AddSubIssue) and has_pull, "a pull request can neither have nor be a sub-issue"),
-        (isinstance(action, RequestReviewers | SetDraft) and closed_pull, "it is not an open pull request"),
+        (isinstance(action, RequestReviewers | SetDraft) and not is_open_pull, "it is not an open pull request"),
         (subject.author.casefold() in map(str.casefold, reviewers), f"`{subject.author}` is its author"),
         (draft is True and subject.is_draft, "it is a draft already"),
         (draft is False and not subject.is_draft, "it is ready for review already"),
@@ -429,7 +429,7 @@ def _judge_values(action: Action, declaration: Declaration, facts: ActionFacts) 
         "refs": ("branch", facts.branches),
         "categories": ("category of discussions", facts.categories),
     }
-    if isinstance(action, StartWorkflow) and facts.workflows is not None:
+    if isinstance(action, StartWorkflow):
         inputs = facts.workflows.get(action.workflow, ())
         existing |= {"workflows": ("workflow with the event `workflow_dispatch`", facts.workflows)}
         existing |= {"inputs": ("input", inputs)}
