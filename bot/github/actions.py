@@ -127,29 +127,29 @@ class Actions:
 
         A list or discussion that the token may not read is absent.
         """
-        found, facts = await self._read_objects(
+        nodes, facts = await self._read_objects(
             repo,
             {"thread": numbers, "label": labels, "login": logins, "branch": branches},
             ["milestones"] if "milestones" in lists else [],
         )
-        talks, talk_facts = dict[str, dict[Any, Any]](), facts
+        discussion_nodes, category_facts = dict[str, dict[Any, Any]](), facts
         if discussions or "categories" in lists:
             try:
                 wanted = ["categories"] if "categories" in lists else []
-                talks, talk_facts = await self._read_objects(repo, {"discussion": discussions}, wanted)
+                discussion_nodes, category_facts = await self._read_objects(repo, {"discussion": discussions}, wanted)
             except types.GitHubError as error:
                 if error.is_transient:
                     raise
         action = f"read the state of {repo}"
-        label_facts = types.parse(dict[str, _Entry], action, found["label"])
-        accounts = types.parse(dict[str, _Accounts], action, found["login"])
-        rules = types.parse(dict[str, _Branch], action, found["branch"])
+        label_facts = types.parse(dict[str, _Entry], action, nodes["label"])
+        accounts = types.parse(dict[str, _Accounts], action, nodes["login"])
+        rules = types.parse(dict[str, _Branch], action, nodes["branch"])
         return types.RepoState(
-            threads=types.parse(dict[int, types.TargetFacts], action, found["thread"]),
-            discussions=types.parse(dict[int, types.DiscussionFacts], action, talks.get("discussion", {})),
+            threads=types.parse(dict[int, types.TargetFacts], action, nodes["thread"]),
+            discussions=types.parse(dict[int, types.DiscussionFacts], action, discussion_nodes.get("discussion", {})),
             labels=frozenset(label.name for label in label_facts.values()),
             milestones=tuple(milestone.name for milestone in facts.milestones),
-            categories=tuple(category.name for category in talk_facts.categories),
+            categories=tuple(category.name for category in category_facts.categories),
             types=await self._types(repo) if "types" in lists else (),
             fields=await self._fields(repo) if "fields" in lists else (),
             assignable=frozenset(login for login, people in accounts.items() if people.include(login)),
@@ -160,19 +160,20 @@ class Actions:
         self, repo: str, objects: Mapping[str, Collection[Any]], lists: Collection[str]
     ) -> tuple[dict[str, dict[Any, Any]], _Lists]:
         """Return the existing ones of some objects by kind and name, and whole lists."""
-        action, names = f"read the state of {repo}", {kind: [*dict.fromkeys(each)] for kind, each in objects.items()}
+        action = f"read the state of {repo}"
+        names = {kind: [*dict.fromkeys(values)] for kind, values in objects.items()}
         variables = {
             f"{kind}{index}": f"refs/heads/{name}" if kind == "branch" else name
-            for kind, each in names.items()
-            for index, name in enumerate(each)
+            for kind, values in names.items()
+            for index, name in enumerate(values)
         }
-        query = graphql.state_query({kind: len(each) for kind, each in names.items()}, lists)
+        query = graphql.state_query({kind: len(values) for kind, values in names.items()}, lists)
         data = await self._query(action, repo, query, variables)
-        found = {
-            kind: {name: entry for index, name in enumerate(each) if (entry := data.get(f"{kind}{index}"))}
-            for kind, each in names.items()
+        nodes = {
+            kind: {name: entry for index, name in enumerate(values) if (entry := data.get(f"{kind}{index}"))}
+            for kind, values in names.items()
         }
-        return found, types.parse(_Lists, action, data)
+        return nodes, types.parse(_Lists, action, data)
 
     async def list_labels(self, repo: str) -> tuple[types.LabelFacts, ...]:
         action, path = f"read the labels of {repo}", f"/repos/{repo}/labels"

@@ -284,10 +284,10 @@ async def apply_actions(context: JobContext, plan: ActionPlan) -> ActionPlan:
                 context, plan, number, ActionResult(state="refused", note=f"{absent[0]} is not created")
             )
             continue
-        begun = earlier or ActionResult(state="requested", at=time.time())
-        plan = await _store(context, plan, number, begun)
+        attempt = earlier or ActionResult(state="requested", at=time.time())
+        plan = await _store(context, plan, number, attempt)
         try:
-            result = await _apply(context, plan, proposal, begun_at=begun.at, is_first=earlier is None)
+            result = await _apply(context, plan, proposal, attempted_at=attempt.at, is_first=earlier is None)
         except GitHubError as error:
             if error.certainty != "definite":
                 raise
@@ -304,7 +304,7 @@ async def _store(context: JobContext, plan: ActionPlan, number: int, result: Act
 
 
 async def _apply(
-    context: JobContext, plan: ActionPlan, proposal: Proposal, *, begun_at: float, is_first: bool
+    context: JobContext, plan: ActionPlan, proposal: Proposal, *, attempted_at: float, is_first: bool
 ) -> ActionResult:
     """Apply one action; unless `is_first`, an earlier attempt may have done so."""
     action = proposal.action
@@ -312,7 +312,7 @@ async def _apply(
         return ActionResult(state="applied")
     if isinstance(action, StartWorkflow):
         earlier_urls = [result.url for result in plan.record.results.values()]
-        return await start_workflow(context, action, earlier_urls, begun_at=begun_at, is_first=is_first)
+        return await start_workflow(context, action, earlier_urls, attempted_at=attempted_at, is_first=is_first)
     if isinstance(action, CreateIssue | Comment | CreateDiscussion | CommentDiscussion):
         return await write_text(context, plan, proposal, action, is_first=is_first)
     await _change(context, plan, action)
@@ -416,12 +416,12 @@ async def write_text(
 
 
 async def start_workflow(
-    context: JobContext, action: StartWorkflow, earlier_urls: Collection[str], *, begun_at: float, is_first: bool
+    context: JobContext, action: StartWorkflow, earlier_urls: Collection[str], *, attempted_at: float, is_first: bool
 ) -> ActionResult:
     repo, client = context.job.repo.full_name, context.github.actions
     run = None
     if not is_first:
-        since = datetime.fromtimestamp(begun_at - _CLOCK_SECONDS, UTC)
+        since = datetime.fromtimestamp(attempted_at - _CLOCK_SECONDS, UTC)
         me = await context.github.accounts.me()
         run = await client.find_dispatched_run(
             repo, action.workflow, branch=action.ref, author=me, since=since, earlier_urls=earlier_urls
