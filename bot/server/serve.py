@@ -205,12 +205,12 @@ async def build_service(
         store = await asyncio.to_thread(JobStore, settings.jobs_url, jobs_of_repository=settings.jobs_per_repository)
         stack.push_async_callback(store.close)
         queue, spending = DurableEngine(store, has_progress=has_progress), DurableSpending(store)
-        await stack.enter_async_context(run_sweeps(replace(shared, spending=spending), queue))
         ledger = DurableLedger(store, trusted_bots=settings.agent.trusted_bots)
         session = AppSession(seconds_between_writes, partial(reserve_write, store) if store.path is None else None)
         schedules = DurableSchedules(store) if settings.schedules else None
         history = queue if settings.has_dashboard else None
         shared = replace(shared, schedules=schedules, history=history, spending=spending)
+        await stack.enter_async_context(run_sweeps(shared, queue))
         # After a long pause, a worker writes nothing for jobs that others have claimed.
         github_of = partial(installation_client, settings, redactor, session, queue.check_work)
         contexts = JobContextFactory(services=shared, queue=queue, ledger=ledger, github_for=github_of)
