@@ -241,7 +241,7 @@ def _parse(path: Path, name: str, shape: type[Any]) -> Any:  # noqa: ANN401 - an
 
 def _read(path: Path, name: str, *, limit: int) -> bytes:
     try:
-        with open_root(path) as root:
+        with open_root(path.resolve()) as root:
             content = read_file(root, os.fsencode(name), "100644", limit=limit)
     except OSError as error:
         raise SuiteError(f"{path / name}: cannot be read: {error.strerror}.") from error

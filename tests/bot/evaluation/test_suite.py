@@ -101,13 +101,19 @@ def test_links_are_not_followed_and_long_texts_not_read(suite: Path, tmp_path: P
     issue = suite / _TASK.id / "issue.md"
     issue.unlink()
     issue.symlink_to(secret)
-    found = read_suite(suite)
+    content = read_suite(suite)
     with pytest.raises(SuiteError, match="is a link"):
-        found.read_issue(_TASK)
+        content.read_issue(_TASK)
     issue.unlink()
     issue.write_text("x" * (MAX_ISSUE_CHARS + 1))
     with pytest.raises(SuiteError, match="more than"):
-        found.read_issue(_TASK)
+        content.read_issue(_TASK)
+
+
+def test_the_directory_itself_may_be_a_link(suite: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    link = tmp_path_factory.mktemp("link") / "suite"
+    link.symlink_to(suite)
+    assert read_suite(link).read_issue(_TASK) == "Totals\n"
 
 
 def test_nothing_is_written_through_a_link_of_a_shared_suite(suite: Path, tmp_path: Path) -> None:
