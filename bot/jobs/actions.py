@@ -437,7 +437,7 @@ _CLOCK_SECONDS = 60.0
 async def read_objects(
     context: JobContext, proposals: Collection[Proposal], declared: Mapping[str, Declaration]
 ) -> RepoState:
-    """Read what the proposals name, as far as it is on GitHub."""
+    """Read the existing objects on GitHub that the proposals name."""
     wanted: dict[str, set[Any]] = {name: set() for name in ("numbers", "discussions", "labels", "logins", "branches")}
     lists = set[StateList]()
     for proposal in proposals:

@@ -463,7 +463,7 @@ _LABEL_CHARS = 50
 async def reserve_budget(
     context: JobContext, grant: Grant, config: RepoConfig, command: Work, labels: tuple[str, ...]
 ) -> Grant | Refusal:
-    """Return the grant with what the caps leave of its budget, which is reserved; or refuse."""
+    """Reserve the budget that the caps leave, and return the grant with it; or refuse."""
     spending, state, limits = context.services.spending, context.state, grant.policy.limits
     if spending is None:
         if config.spend.model_fields_set:
@@ -505,7 +505,7 @@ async def settled(context: JobContext) -> AsyncIterator[None]:
 
 
 async def settle(context: JobContext) -> tuple[str, ...]:
-    """Store what the job has used, end its reservation, and return the warnings about its caps."""
+    """Store the usage of the job, end its reservation, and return the warnings about its caps."""
     spending, state = context.services.spending, context.state
     if spending is None or context.job.lane != "work":
         return ()

@@ -249,7 +249,7 @@ class Collection:
 async def find_branches(context: JobContext, place: Place) -> list[Collection]:
     """Return the branches with rules, newest first, and last the next new one."""
     repo, github, prefix = place.repo, context.github, f"{context.branch_prefix}{_NAME}"
-    me, found = await github.accounts.me(), list[Collection]()
+    me, collections = await github.accounts.me(), list[Collection]()
     names = (name.removeprefix(prefix) for name in await github.repos.list_branches(repo.full_name, prefix))
     numbers = sorted((int(name) for name in names if _NUMBER.fullmatch(name)), reverse=True)
     files = await context.services.workspaces.read_each(repo.id, place.base, INSTRUCTION_FILES, limit=MAX_BYTES)
@@ -265,11 +265,11 @@ async def find_branches(context: JobContext, place: Place) -> list[Collection]:
         head = await github.repos.branch_head(repo.full_name, branch)
         collection = head and await _read_branch(context, place, branch, head, path)
         if collection and (pull is not None or not collection.has_others):
-            found.append(replace(collection, pull=pull))
+            collections.append(replace(collection, pull=pull))
     branch = f"{prefix}{numbers[0] + 1 if numbers else 1}"
     file = await _read(context, place, place.base, path)
     new = Collection(branch=branch, head=place.base.sha, file=file, before=file.rules, is_new=True)
-    return [*found, new]
+    return [*collections, new]
 
 
 async def _read_branch(context: JobContext, place: Place, branch: str, head: str, path: str) -> Collection:

@@ -188,7 +188,7 @@ async def recipes_text(context: JobContext) -> str:
 
 
 async def typical_costs_text(context: JobContext) -> str:
-    """Return the help text about what commands usually cost in this repository; empty while that is not known."""
+    """Return the help text about usual costs of commands in this repository; empty without earlier runs."""
     spending, repo_id = context.services.spending, context.job.repo.id
     if spending is None:
         return ""
@@ -198,7 +198,7 @@ async def typical_costs_text(context: JobContext) -> str:
 
 
 async def recipe_cost_text(context: JobContext, recipe: str, cron: str | None) -> str:
-    """Return what a recipe usually costs, and on a schedule will cost; empty while that is not known."""
+    """Return the usual cost of a recipe and, on a schedule, the expected cost; empty without earlier runs."""
     spending = context.services.spending
     costs = () if spending is None else await spending.recent_costs(context.job.repo.id, recipe=recipe)
     if cron is not None and costs:
