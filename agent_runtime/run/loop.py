@@ -184,7 +184,7 @@ class Loop:
         self.state.emit(StepStarted(step=step, max_steps=self.limits.max_steps))
         if changes := await self._read_changes(self.files.report_external_changes):
             self.state.record(Observed(step=step, text=changes, ok=True))
-        self._show_instructions()
+        await self._show_instructions()
         self.state.inject(step)
         try:
             reply, end = await self._request_reply(step)
@@ -213,10 +213,12 @@ class Loop:
         await self.state.session.commit()
         return outcome
 
-    def _show_instructions(self) -> None:
+    async def _show_instructions(self) -> None:
         """Show the missing instructions about files that the agent has read or written."""
         if self.instructions.scoped:
-            shown = self.instructions.follow(self.files.tracked(), self.state.progress.instructions)
+            paths, earlier = self.files.tracked(), self.state.progress.instructions
+            # Many globs and files take a while.
+            shown = await run_in_thread(lambda: self.instructions.follow(paths, earlier))
             if shown is not None:
                 self.state.record(shown)
 
