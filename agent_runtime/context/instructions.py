@@ -38,7 +38,7 @@ INSTRUCTION_FILES = (*_DIRECTORY_FILES, ".claude/CLAUDE.md", ".github/copilot-in
 """Files about the whole repository."""
 _APPLY_TO_FOLDER, _APPLY_TO_SUFFIX = ".github/instructions/", ".instructions.md"
 _IMPORTING = frozenset({"CLAUDE.md", ".claude/CLAUDE.md", "GEMINI.md"})
-_INSTRUCTION_BYTES = 64_000
+_INSTRUCTION_BYTES = 64 * 1024
 _MAX_WALKED, _MAX_LISTED, _MAX_GLOBS, _MAX_NAMED = 20_000, 20, 50, 2_000
 _SOURCE_CHARS = 200
 _IMPORT = re.compile(r"(?<![\w@/.-])@([\w./-]+)")
