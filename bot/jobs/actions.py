@@ -206,7 +206,7 @@ def judge_proposals(
             is_free = declaration.is_for_anyone or grant.actions_level == "auto"
             if declaration.always_asks or not is_free:
                 asking.add(number)
-                objection = "" if context.can_ask or plan.is_dry else explain_unanswerable(declaration)
+                objection = "" if context.can_ask or plan.is_dry else explain_unanswerable(declaration, is_free=is_free)
                 entry = _digest(replace(plan, declarations=accepted).show(proposal))
                 if plan.record.denial == "" and earlier is None and plan.record.listed.get(number) != entry:
                     objection = _NOT_LISTED
@@ -221,12 +221,12 @@ def _digest(entry: str) -> str:
     return hashlib.sha256(entry.encode("utf-8", "replace")).hexdigest()
 
 
-def explain_unanswerable(declaration: Declaration) -> str:
+def explain_unanswerable(declaration: Declaration, *, is_free: bool) -> str:
     remedy = "Set the level `auto`, where it needs none."
     if declaration.kind != "start-workflow":  # which has no `from`
         remedy = "Declare it with `from: anyone` to apply it without approval, or set the level `auto`."
     if declaration.always_asks:
-        remedy = "Remove `approval: always`, or start it where people can answer."
+        remedy = f"{'Remove `approval: always`, or start' if is_free else 'Start'} it where people can answer."
     return f"Nobody can approve it in this run. {remedy}"
 
 

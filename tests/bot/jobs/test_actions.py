@@ -63,9 +63,15 @@ def test_a_dry_run_asks_nobody() -> None:
 
 @pytest.mark.parametrize(("kind", "has_from"), [("add-labels", True), ("start-workflow", False)])
 def test_the_remedy_without_approvals_names_only_keys_of_the_kind(kind: str, *, has_from: bool) -> None:
-    remedy = explain_unanswerable(Declaration(kind=kind))
+    remedy = explain_unanswerable(Declaration(kind=kind), is_free=False)
     assert ("from: anyone" in remedy) is has_from
     assert "`auto`" in remedy
+
+
+def test_the_removal_of_always_is_no_remedy_at_a_level_that_asks_too() -> None:
+    declaration = Declaration(kind="comment", always_asks=True)
+    assert "Remove `approval: always`" in explain_unanswerable(declaration, is_free=True)
+    assert "Remove" not in explain_unanswerable(declaration, is_free=False)
 
 
 @pytest.mark.parametrize(
